@@ -37,6 +37,19 @@
 #define GONE_PAUSE_LAST_MS 256
 #define PROT_ALL	   (PROT_READ | PROT_WRITE | PROT_EXEC)
 
+/* The kernel's LEGACY_MAP_MASK: the flags that every file's mapping takes, MAP_SHARED_VALIDATE
+   being MAP_SHARED | MAP_PRIVATE. The last are MAP_32BIT and MAP_ABOVE4G of x86, and the sizes of
+   huge pages, which mean nothing without MAP_HUGETLB. */
+#define MAP_LEGACY_MASK                                                                            \
+	(MAP_SHARED_VALIDATE | MAP_FIXED | MAP_ANONYMOUS | MAP_DENYWRITE | MAP_EXECUTABLE |        \
+	 MAP_GROWSDOWN | MAP_LOCKED | MAP_NORESERVE | MAP_POPULATE | MAP_NONBLOCK | MAP_STACK |    \
+	 MAP_HUGETLB | MAP_X86_ONLY | 31 << MAP_HUGE_SHIFT)
+#ifdef __x86_64__
+#define MAP_X86_ONLY 0xc0
+#else
+#define MAP_X86_ONLY 0
+#endif
+
 /* One request to map a range, under attach_lock. */
 struct attach {
 	const struct attach_call *call;
@@ -334,27 +347,44 @@ static int attach_new(struct attach *a)
 	return 0;
 }
 
-/* Refuses calls that the kernel would refuse, and like the kernel without a line. */
+/* Checks the place that a call asks for, as the kernel does: first of all. */
+static int check_place(const struct attach_call *call)
+{
+	if (call->len == 0)
+		return -EINVAL;
+	if (call->len > UINT64_MAX / 4)
+		return -ENOMEM;
+	if (call->offset > UINT64_MAX / 4)
+		return -EOVERFLOW;
+	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !page_aligned(call->addr))
+		return -EINVAL;
+	return 0;
+}
+
+/* Refuses calls that the kernel would refuse, in its order, and like the kernel without a line. Of
+   the flags that MAP_SHARED_VALIDATE has checked MAP_SYNC is unknown here: with it a program takes
+   its stores for durable. */
 static int check_call(const struct attach_call *call)
 {
 	long mode = syscall(SYS_fcntl, call->fd, F_GETFL);
+	int rc;
 
+	if (!page_aligned(call->offset))
+		return -EINVAL;
 	if (mode < 0 || (mode & O_PATH))
 		return -EBADF;
+	if (call->flags & MAP_HUGETLB)
+		return -EINVAL;
+	rc = check_place(call);
+	if (rc)
+		return rc;
+	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & ~MAP_LEGACY_MASK))
+		return -EOPNOTSUPP;
 	if ((mode & O_ACCMODE) == O_WRONLY)
 		return -EACCES;
 	if ((call->prot & PROT_WRITE) && (mode & O_ACCMODE) != O_RDWR)
 		return -EACCES;
-	if (call->len == 0 || !page_aligned(call->offset))
-		return -EINVAL;
-	/* With MAP_SYNC a program takes its stores for durable. */
-	if ((call->flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (call->flags & MAP_SYNC))
-		return -EOPNOTSUPP;
-	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !page_aligned(call->addr))
-		return -EINVAL;
-	if (call->len > UINT64_MAX / 4 || call->offset > UINT64_MAX / 4)
-		return -EOVERFLOW;
-	return 0;
+	return call->flags & MAP_GROWSDOWN ? -EINVAL : 0;
 }
 
 static int map_segment(struct attach *a)

@@ -33,6 +33,18 @@ static bool ends_behind(uint64_t start, uint64_t len)
 	return len <= UINT64_MAX - RAMP_PAGE_BYTES && start + page_up(len) > start;
 }
 
+static bool any_of_ours(uint64_t start, uint64_t end)
+{
+	uint32_t index;
+	bool found;
+
+	futex_lock(&table.lock);
+	index = ranges_first(&table.ranges, start);
+	found = index < table.ranges.n && table.ranges.at[index].addr < end;
+	futex_unlock(&table.lock);
+	return found;
+}
+
 int remap_over_begin(struct signal_guard *guard, const void *addr, uint64_t len)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
@@ -90,8 +102,8 @@ static bool is_protected(const struct range *r, uint64_t *at, int prot)
 	return next && sys_mprotect(r->addr, r->len, prot) == 0;
 }
 
-/* Under table.lock. */
-static int protect(uint64_t start, uint64_t len, int prot)
+/* Under table.lock. pkey: a protection key, -1 for none. */
+static int protect(uint64_t start, uint64_t len, int prot, int pkey)
 {
 	uint32_t first, last;
 	int rc;
@@ -102,7 +114,8 @@ static int protect(uint64_t start, uint64_t len, int prot)
 	for (uint32_t i = first; i < last; i++)
 		if ((prot & PROT_WRITE) && (table.ranges.at[i].flags & RANGE_READONLY))
 			return -EACCES;
-	rc = sys_mprotect(start, len, prot);
+	rc = pkey == -1 ? sys_mprotect(start, len, prot)
+			: sys_pkey_mprotect(start, len, prot, pkey);
 	for (; first < last && (rc == 0 || is_protected(&table.ranges.at[first], &start, prot));
 	     first++)
 		table.ranges.at[first].prot = (uint8_t)(prot & PROT_ALL);
@@ -110,7 +123,7 @@ static int protect(uint64_t start, uint64_t len, int prot)
 	return rc;
 }
 
-int remap_mprotect(void *addr, uint64_t len, int prot)
+int remap_mprotect(void *addr, uint64_t len, int prot, int pkey)
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
 	struct signal_guard guard;
@@ -121,9 +134,14 @@ int remap_mprotect(void *addr, uint64_t len, int prot)
 	if (len && !ends_behind(start, len))
 		return -ENOMEM;
 	guard_enter(&guard);
-	table_lock_settled(); /* a swap under way would put the old protection in place */
-	rc = protect(start, page_up(len), prot);
-	futex_unlock(&table.lock);
+	/* A mapping that comes back has no key: memory that the key guarded would be open. */
+	if (pkey > 0 && any_of_ours(start, start + page_up(len))) {
+		rc = say_refusal("pkey_mprotect", EINVAL, "a segment takes no protection key");
+	} else {
+		table_lock_settled(); /* a swap under way would put the old protection in place */
+		rc = protect(start, page_up(len), prot, pkey);
+		futex_unlock(&table.lock);
+	}
 	guard_leave(&guard);
 	return rc;
 }
@@ -285,16 +303,11 @@ static int punch(uint64_t start, uint64_t end, char *reason)
 	return rc;
 }
 
-static bool any_of_ours(uint64_t start, uint64_t end)
+/* Whether any page of it is locked: MADV_COLD, which changes nothing but how long pages that are not
+   used stay, is EINVAL there. */
+static bool any_locked(uint64_t start, uint64_t end)
 {
-	uint32_t index;
-	bool found;
-
-	futex_lock(&table.lock);
-	index = ranges_first(&table.ranges, start);
-	found = index < table.ranges.n && table.ranges.at[index].addr < end;
-	futex_unlock(&table.lock);
-	return found;
+	return sys_madvise(start, end - start, MADV_COLD) == -EINVAL;
 }
 
 /* Notes the advice for when the segment goes and comes back. */
@@ -328,6 +341,8 @@ int remap_madvise(void *addr, uint64_t len, int advice)
 	} else if (advice == MADV_DOFORK) {
 		rc = say_refusal("madvise", EINVAL,
 				 "MADV_DOFORK: a child gets its mappings of segments by itself");
+	} else if (advice == MADV_REMOVE && any_locked(start, end)) {
+		rc = -EINVAL;
 	} else if (advice == MADV_REMOVE) {
 		rc = punch(start, end, reason);
 		if (rc)

@@ -15,7 +15,8 @@
 
 /* unmap_rest is munmap(2) for the parts in between that are not ours; it sets errno. */
 int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t length));
-int remap_mprotect(void *addr, uint64_t len, int prot);
+/* pkey: as for pkey_mprotect(2); -1 for mprotect(2). */
+int remap_mprotect(void *addr, uint64_t len, int prot, int pkey);
 /* In place. -ENOTTY: nothing of it is ours. */
 int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags);
 /* Refuses the call, or returns -ENOTTY: nothing of it is ours. */

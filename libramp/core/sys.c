@@ -33,6 +33,11 @@ int sys_mprotect(uint64_t addr, uint64_t len, int prot)
 	return (int)sys_result(syscall(SYS_mprotect, addr, len, prot));
 }
 
+int sys_pkey_mprotect(uint64_t addr, uint64_t len, int prot, int pkey)
+{
+	return (int)sys_result(syscall(SYS_pkey_mprotect, addr, len, prot, pkey));
+}
+
 int sys_madvise(uint64_t addr, uint64_t len, int advice)
 {
 	return (int)sys_result(syscall(SYS_madvise, addr, len, advice));

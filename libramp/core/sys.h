@@ -19,6 +19,7 @@ long sys_mmap(uint64_t addr, uint64_t len, int prot, int flags, int fd, uint64_t
 int sys_munmap(uint64_t addr, uint64_t len);
 long sys_mremap(uint64_t old, uint64_t old_len, uint64_t new_len, int flags, uint64_t to);
 int sys_mprotect(uint64_t addr, uint64_t len, int prot);
+int sys_pkey_mprotect(uint64_t addr, uint64_t len, int prot, int pkey);
 int sys_madvise(uint64_t addr, uint64_t len, int advice);
 int sys_munlock(uint64_t addr, uint64_t len);
 int sys_msync(uint64_t addr, uint64_t len, int flags);

@@ -40,6 +40,11 @@ static int kernel_mprotect(void *addr, size_t length, int prot)
 	return (int)syscall(SYS_mprotect, addr, length, prot);
 }
 
+static int kernel_pkey_mprotect(void *addr, size_t length, int prot, int pkey)
+{
+	return (int)syscall(SYS_pkey_mprotect, addr, length, prot, pkey);
+}
+
 static int kernel_madvise(void *addr, size_t length, int advice)
 {
 	return (int)syscall(SYS_madvise, addr, length, advice);
@@ -71,6 +76,7 @@ struct next_libc next_libc = {
 	.munmap = kernel_munmap,
 	.mremap = kernel_mremap,
 	.mprotect = kernel_mprotect,
+	.pkey_mprotect = kernel_pkey_mprotect,
 	.madvise = kernel_madvise,
 	.remap_file_pages = kernel_remap_file_pages,
 	.fork_raw = no_fork, /* where the C library has none */
@@ -94,6 +100,7 @@ void next_libc_resolve(void)
 	resolve(&next_libc.munmap, "munmap");
 	resolve(&next_libc.mremap, "mremap");
 	resolve(&next_libc.mprotect, "mprotect");
+	resolve(&next_libc.pkey_mprotect, "pkey_mprotect");
 	resolve(&next_libc.madvise, "madvise");
 	resolve(&next_libc.remap_file_pages, "remap_file_pages");
 	resolve(&next_libc.fork_raw, "_Fork");

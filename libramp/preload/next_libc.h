@@ -13,6 +13,7 @@ struct next_libc {
 	int (*munmap)(void *addr, size_t length);
 	void *(*mremap)(void *old, size_t old_size, size_t new_size, int flags, ...);
 	int (*mprotect)(void *addr, size_t length, int prot);
+	int (*pkey_mprotect)(void *addr, size_t length, int prot, int pkey);
 	int (*madvise)(void *addr, size_t length, int advice);
 	int (*remap_file_pages)(void *addr, size_t length, int prot, size_t page, int flags);
 	pid_t (*fork_raw)(void);

@@ -156,8 +156,14 @@ EXPORT int munmap(void *addr, size_t length)
 
 EXPORT int mprotect(void *addr, size_t length, int prot)
 {
-	return may_be_ours(addr, length) ? answer(remap_mprotect(addr, length, prot))
+	return may_be_ours(addr, length) ? answer(remap_mprotect(addr, length, prot, -1))
 					 : next_libc.mprotect(addr, length, prot);
+}
+
+EXPORT int pkey_mprotect(void *addr, size_t length, int prot, int pkey)
+{
+	return may_be_ours(addr, length) ? answer(remap_mprotect(addr, length, prot, pkey))
+					 : next_libc.pkey_mprotect(addr, length, prot, pkey);
 }
 
 EXPORT int madvise(void *addr, size_t length, int advice)

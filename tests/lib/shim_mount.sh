@@ -42,7 +42,8 @@ for scenario in basic partial around halfway readonly private forks execs thread
 	run 0 $scenario
 done
 run 1 arguments
-run 1 protect
+run 0 flags
+run 2 protect
 run 2 large
 run 3 remap
 

@@ -144,6 +144,7 @@ static const struct scenario {
 	{"basic", scenario_basic},
 	{"partial", scenario_partial},
 	{"large", scenario_large},
+	{"flags", scenario_flags},
 	{"arguments", scenario_arguments},
 	{"around", scenario_around},
 	{"taken", scenario_taken},

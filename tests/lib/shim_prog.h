@@ -55,6 +55,7 @@ void wait_for(pid_t pid);
 void scenario_basic(void);
 void scenario_partial(void);
 void scenario_large(void);
+void scenario_flags(void);
 void scenario_arguments(void);
 void scenario_handed(void);
 void scenario_succeeded(void);

@@ -72,6 +72,60 @@ void scenario_large(void)
 	CHECK(is_mapped(p) && is_mapped(p + EXTENT_BYTES - PAGE));
 }
 
+/* One call that fails on a segment as on a file of a tmpfs. */
+static void check_alike(const int *fds, const int *plain, size_t i, int flags, size_t len, off_t at)
+{
+	bool maps;
+	void *p;
+	int code;
+
+	errno = 0;
+	p = mmap(NULL, len, RW, flags, plain[i], at);
+	code = errno;
+	maps = p != MAP_FAILED && munmap(p, len) == 0;
+	errno = 0;
+	p = mmap(NULL, len, RW, flags, fds[i], at);
+	if ((p != MAP_FAILED) != maps || errno != code) {
+		fprintf(stderr, "open %zu, flags 0x%x, %zu bytes: errno %d, not %d\n", i,
+			(unsigned int)flags, len, errno, code);
+		_exit(1);
+	}
+	if (p != MAP_FAILED)
+		CHECK(munmap(p, len) == 0);
+}
+
+/* Each flag, and some pairs of errors, is answered as the kernel does it for a file of a tmpfs. */
+void scenario_flags(void)
+{
+	static const int modes[] = {O_RDWR, O_RDONLY, O_WRONLY},
+			 types[] = {MAP_SHARED, MAP_SHARED_VALIDATE};
+	char name[] = "/dev/shm/shim-flags.XXXXXX";
+	int fds[3], plain[3], first = mkstemp(name);
+	unsigned int left_out = MAP_ANONYMOUS | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_TYPE;
+
+	CHECK(first >= 0 && ftruncate(first, SEGMENT_BYTES) == 0);
+	for (size_t i = 0; i < 3; i++) {
+		fds[i] = open_file(modes[i]);
+		plain[i] = open(name, modes[i]);
+		CHECK(plain[i] >= 0);
+	}
+	CHECK(unlink(name) == 0);
+	for (size_t i = 0; i < 3; i++)
+		for (int t = 0; t < 2; t++) {
+			for (unsigned int bit = 1; bit; bit <<= 1) {
+				int flags = types[t] | (int)(bit & ~left_out);
+
+				check_alike(fds, plain, i, flags, PAGE, 0);
+				check_alike(fds, plain, i, flags, 0, 0);
+			}
+			check_alike(fds, plain, i, types[t], PAGE, 1);
+			check_alike(fds, plain, i, types[t], SIZE_MAX, 0);
+			check_alike(fds, plain, i, types[t], (size_t)1 << 62, 0);
+			check_alike(fds, plain, i, types[t] | MAP_HUGETLB, PAGE, 1);
+		}
+	check_alike(fds, plain, 0, MAP_SHARED_VALIDATE | MAP_FIXED_NOREPLACE, PAGE, 0);
+}
+
 void scenario_arguments(void)
 {
 	int fd = open_file(O_RDWR), ro = open_file(O_RDONLY), wo = open_file(O_WRONLY);
@@ -215,6 +269,16 @@ void scenario_protect(void)
 	p[2 * PAGE] = 9;
 	CHECK(madvise((void *)(p + 2 * PAGE), PAGE, MADV_REMOVE) == 0);
 	CHECK(p[2 * PAGE] == 0 && p[0] == 2 && byte_of_file(2 * PAGE) == 0);
+	p[PAGE] = 8;
+	p[3 * PAGE] = 9;
+	CHECK(mlock((void *)(p + 3 * PAGE), PAGE) == 0);
+	CHECK(madvise((void *)(p + PAGE), 3 * PAGE, MADV_REMOVE) == -1 && errno == EINVAL);
+	CHECK(p[PAGE] == 8 && p[3 * PAGE] == 9);
+	CHECK(munlock((void *)(p + 3 * PAGE), PAGE) == 0);
+	CHECK(madvise((void *)(p + PAGE), 3 * PAGE, MADV_REMOVE) == 0 && p[3 * PAGE] == 0);
+	CHECK(pkey_mprotect((void *)p, PAGE, PROT_READ, -1) == 0);
+	CHECK(touch((unsigned char *)p, true) == SIGSEGV && touch((unsigned char *)p, false) == 0);
+	CHECK(pkey_mprotect((void *)p, PAGE, RW, 1) == -1 && errno == EINVAL);
 }
 
 void scenario_remap(void)

@@ -76,7 +76,7 @@ void scenario_gone(void)
 	CHECK(write(pipes[1], q + PAGE, 1) == -1 && errno == EFAULT);
 	/* Changes of it while it is away hold when it is back. */
 	CHECK(munmap(q + 4 * PAGE, PAGE) == 0);
-	CHECK(mprotect(q + 5 * PAGE, PAGE, PROT_READ) == 0);
+	CHECK(pkey_mprotect(q + 5 * PAGE, PAGE, PROT_READ, -1) == 0);
 	meet("gone");
 	CHECK(comes_back(q) && comes_back(q + 2 * PAGE) && comes_back(q + SEGMENT_BYTES - 1));
 	CHECK(p[0] == 1 && p[PAGE] == 2 && p[3 * PAGE] == 4);

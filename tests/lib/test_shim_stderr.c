@@ -143,7 +143,8 @@ END_TEST
 
 START_TEST(a_filter_for_services_allows_all_that_the_shim_calls)
 {
-	static const char *const alone[] = {"basic", "protect", "forks", "threads", "full"};
+	static const char *const alone[] = {"basic", "flags",	"protect",
+					    "forks", "threads", "full"};
 	struct program p;
 
 	wrapper = AS_SERVICE;
