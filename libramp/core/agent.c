@@ -48,6 +48,7 @@
 #include "base/ioc.h"
 #include "commands.h"
 #include "daemon_request.h"
+#include "libc_parts.h"
 #include "replace.h"
 #include "say.h"
 #include "scribe.h"
@@ -122,7 +123,7 @@ static int agent_lost(struct agent *agent, int rc)
 	if (rc == -EPROTO || rc == -EBADMSG)
 		return agent_refuse(agent, -rc, "the daemon speaks another language");
 	return agent_refuse(agent, -rc,
-			    daemon_is_away(rc) ? "the daemon hung up" : strerrordesc_np(-rc));
+			    daemon_is_away(rc) ? "the daemon hung up" : errno_text(-rc));
 }
 
 /* Receives the answer of that type, or sets the reason why there is none. */
@@ -179,7 +180,7 @@ static const char *why_not_connected(int rc)
 		return "the listener at its socket is not root's daemon below " SESSION_DIR;
 	if (rc == -ETIMEDOUT)
 		return "the daemon does not answer";
-	return daemon_is_away(rc) ? "no daemon listens" : strerrordesc_np(-rc);
+	return daemon_is_away(rc) ? "no daemon listens" : errno_text(-rc);
 }
 
 static int connect_session(struct agent *agent, bool again)

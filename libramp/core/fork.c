@@ -46,6 +46,7 @@
 #include "fork_child.h"
 #include "fork_gate.h"
 #include "guard.h"
+#include "libc_parts.h"
 #include "say.h"
 #include "sys.h"
 #include "table.h"
@@ -238,7 +239,7 @@ static void ticket_in_child(void)
 		code = adopt(i, &err);
 		if (code)
 			say_line("rampfs: fork: the child lacks mappings: ",
-				 err.text[0] ? err.text : strerrordesc_np(code), NULL);
+				 err.text[0] ? err.text : errno_text(code), NULL);
 		table_drop_pending();
 		if (unanswered(code))
 			fork_child_forget_all(i);
@@ -251,12 +252,12 @@ static void ticket_in_child(void)
 void fork_init(void)
 {
 	fork_gate_init();
-	pthread_atfork(fork_gate_begin_fork, fork_gate_end_fork, gate_in_child);
+	register_fork_handlers(fork_gate_begin_fork, fork_gate_end_fork, gate_in_child);
 }
 
 int fork_watch(void)
 {
-	if (!watched && pthread_atfork(ticket_prepare, ticket_in_parent, ticket_in_child))
+	if (!watched && register_fork_handlers(ticket_prepare, ticket_in_parent, ticket_in_child))
 		return -ENOMEM;
 	watched = true;
 	return 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libc_parts.h"
 #include "program_stderr.h"
 #include "scribe.h"
 
@@ -46,7 +47,7 @@ void say_line(const char *first, ...)
 
 int say_refusal(const char *what, int code, const char *reason)
 {
-	say_line("rampfs: ", what, ": ", reason[0] ? reason : strerrordesc_np(code), NULL);
+	say_line("rampfs: ", what, ": ", reason[0] ? reason : errno_text(code), NULL);
 	return -code;
 }
 

@@ -9,14 +9,19 @@
  * and can't be run, 127 where it was not found; else the program's.
  */
 #include <elf.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define SHIM "librampfs-preload.so"
@@ -30,8 +35,9 @@ static const char usage[] =
 	"  --help     this text\n"
 	"  --version  the version\n"
 	"\n"
-	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static, setuid\n"
-	"and Go programs do not load it: for these, read(2) and write(2) work, and mmap where\n"
+	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static, setuid,\n"
+	"setcap and Go programs do not load it: for these, read(2) and write(2) work, and mmap "
+	"where\n"
 	"user.ramp.mmap is passthrough, see rampfs(8). rampfs-mmap(3): what each call does.\n";
 
 static int run_fail(const char *what, int code)
@@ -127,20 +133,46 @@ static bool is_static(int fd, const char *path)
 	return head.e_type == ET_EXEC || head.e_type == ET_DYN;
 }
 
+/* Whether the kernel takes the file's capabilities for a gain of rights: the effective ones, also
+   where the process gets none of them; and the permitted ones. Root has them anyway. */
+static bool gives_capabilities(const char *path, bool gets_none)
+{
+	struct vfs_ns_cap_data caps = {0};
+	ssize_t n = getxattr(path, "security.capability", &caps, sizeof(caps));
+
+	if (n < (ssize_t)XATTR_CAPS_SZ_1 || getuid() == 0)
+		return false;
+	return (le32toh(caps.magic_etc) & VFS_CAP_FLAGS_EFFECTIVE) ||
+	       (!gets_none && (caps.data[0].permitted || caps.data[1].permitted));
+}
+
+/* Returns why the loader takes no LD_PRELOAD for the program, or NULL. A process that has renounced
+   rights (no_new_privs) gets none, nor one on a mount without (nosuid). */
+static const char *why_secure(const char *path)
+{
+	struct statvfs fs;
+	struct stat st;
+	bool gets_none = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
+
+	if (statvfs(path, &fs) || (fs.f_flag & ST_NOSUID) || stat(path, &st))
+		return NULL;
+	if (!gets_none && (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
+			   ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
+		return "runs as another user (setuid)";
+	return gives_capabilities(path, gets_none) ? "has capabilities (setcap)" : NULL;
+}
+
 static void warn_of(const char *name)
 {
-	const char *quiet = getenv("RAMPFS_QUIET"), *what = NULL;
+	const char *quiet = getenv("RAMPFS_QUIET"), *what;
 	char path[PATH_MAX];
-	struct stat st;
 	int fd;
 
 	if ((quiet && strcmp(quiet, "1") == 0) || !find_program(name, path))
 		return;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (stat(path, &st) == 0 && (((st.st_mode & S_ISUID) && st.st_uid != getuid()) ||
-				     ((st.st_mode & S_ISGID) && st.st_gid != getgid())))
-		what = "runs as another user (setuid)";
-	else if (fd >= 0 && is_static(fd, path))
+	what = why_secure(path);
+	if (!what && fd >= 0 && is_static(fd, path))
 		what = "is statically linked";
 	if (fd >= 0)
 		close(fd);

@@ -91,6 +91,21 @@ check() { # check NEEDS COMMAND
 left_out() { echo "out   $1: $2"; }
 
 "$run" cat /proc/self/maps | grep -q librampfs-preload.so || { echo "FAIL  the shim is not loaded"; exit 1; }
+# A program with capabilities of its own does not load the shim, which one line says.
+cp /bin/cat "$work/capable" # cap_net_bind_service=ep
+python3 -c 'import os, struct, sys
+os.setxattr(sys.argv[1], "security.capability", struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0))' "$work/capable"
+user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+if findmnt -n -o OPTIONS -T "$work" | grep -qw nosuid; then
+	echo "skip  capabilities: $work is mounted nosuid"
+	skipped=$((skipped + 1))
+else
+	$user "$run" "$work/capable" /proc/self/maps >"$work/out" 2>"$work/err"
+	{ grep -q "^rampfs-run: $work/capable has capabilities (setcap) and does not load the shim" "$work/err" &&
+		! grep -q librampfs "$work/out"; } || { echo "FAIL  capabilities: $(cat "$work/err")"; fails=1; }
+fi
+"$run" "$work/capable" /proc/self/maps >"$work/out" 2>"$work/err" # as root, which has them anyway
+{ [ ! -s "$work/err" ] && grep -q librampfs "$work/out"; } || { echo "FAIL  root's capabilities: $(cat "$work/err")"; fails=1; }
 check sh 'ls /proc/self/task | wc -l; ls /proc/self/fd | wc -l; cat /proc/self/status | grep -E "^(Threads|Sig(Blk|Ign|Cgt)):"'
 check bash 'for i in 1 2 3; do (echo $i) | cat; done; exit 9'
 check dash 'dash -c "echo hello; exit 7"'
@@ -116,6 +131,7 @@ check gcc 'gcc -static -o forty forty.c && ./forty; echo $?'
 check clang 'clang -O1 -o forty forty.c && ./forty; echo $?'
 check g++ 'printf "#include <iostream>\n#include <thread>\nint main() { std::thread t([] { std::cout << 6 * 7 << std::endl; }); t.join(); try { throw 5; } catch (int n) { return n; } }\n" >t.cc && g++ -pthread -o t t.cc && ./t; echo $?'
 check gcc 'gcc -g -fsanitize=address -o forty forty.c && ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 ./forty; echo $?'
+check musl-gcc 'musl-gcc -o forty forty.c && ./forty; echo $?; sh -c ./forty; echo $?'
 check make 'make -j2 --no-print-directory all | sort'
 check ssh 'ssh -V'
 check ssh-keygen 'ssh-keygen -q -t ed25519 -N "" -f key && ls key key.pub'

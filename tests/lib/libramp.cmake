@@ -4,8 +4,9 @@ rampfs_test(NAME ranges SOURCES ${shim_tests}/test_ranges.c ${CMAKE_SOURCE_DIR}/
 target_include_directories(test_ranges PRIVATE ${CMAKE_SOURCE_DIR}/libramp)
 rampfs_script_test(NAME shim_compat NO_MOUNTS COMMAND ${shim_tests}/compat.sh LABELS quick)
 
-add_executable(shim_prog ${shim_tests}/shim_prog.c ${shim_tests}/shim_prog_map.c ${shim_tests}/shim_prog_crew.c
+set(shim_prog_sources ${shim_tests}/shim_prog.c ${shim_tests}/shim_prog_map.c ${shim_tests}/shim_prog_crew.c
   ${shim_tests}/shim_prog_move.c)
+add_executable(shim_prog ${shim_prog_sources})
 set_target_properties(shim_prog PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(shim_prog PRIVATE rampfs_flags Threads::Threads ${CMAKE_DL_LIBS})
 add_library(shim_plugin MODULE ${shim_tests}/shim_plugin.c)
@@ -21,6 +22,14 @@ target_link_libraries(shim_early_lib PRIVATE rampfs_flags)
 add_executable(shim_early ${shim_tests}/shim_early.c)
 set_target_properties(shim_early PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(shim_early PRIVATE rampfs_flags shim_early_lib)
+# The same program with another C library, where its compiler is there.
+find_program(MUSL_GCC musl-gcc)
+if(MUSL_GCC)
+  set(shim_musl ${CMAKE_BINARY_DIR}/tests/shim_prog_musl)
+  add_custom_command(OUTPUT ${shim_musl} COMMAND ${MUSL_GCC} -std=gnu11 -D_GNU_SOURCE -O1 -g -o ${shim_musl} ${shim_prog_sources}
+    DEPENDS ${shim_prog_sources} ${shim_tests}/shim_prog.h)
+  add_custom_target(other_libc ALL DEPENDS ${shim_musl})
+endif()
 add_executable(as_service ${shim_tests}/as_service.c)
 set_target_properties(as_service PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(as_service PRIVATE rampfs_flags)
@@ -30,6 +39,10 @@ foreach(part shim shim_stderr)
   target_compile_definitions(test_${part} PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>"
     SHIM_ALLOC="$<TARGET_FILE:shim_alloc>" SHIM_EARLY="$<TARGET_FILE:shim_early>" AS_SERVICE="$<TARGET_FILE:as_service>"
     RAMPFS_MIGRATE="$<TARGET_FILE:rampfs-migrate>" RAMPFS_NODE="$<TARGET_FILE:rampfs-node>")
+  if(MUSL_GCC)
+    target_compile_definitions(test_${part} PRIVATE SHIM_PROG_MUSL="${shim_musl}")
+    add_dependencies(test_${part} other_libc)
+  endif()
   add_dependencies(test_${part} rampfs-run rampfs-migrate rampfs-node shim_prog shim_alloc shim_early as_service)
   # The shim runs in other processes, uninstrumented; the fixture's threads meet only in descriptors.
   set_tests_properties(${part} PROPERTIES ENVIRONMENT "TSAN_OPTIONS=report_bugs=0")

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -29,6 +30,12 @@ extern const char *file;
 			_exit(1);                                                                  \
 		}                                                                                  \
 	} while (0)
+
+/* Two functions that musl lacks. */
+#ifndef __GLIBC__
+#define closefrom(first)		  (void)syscall(SYS_close_range, first, ~0U, 0)
+#define pkey_mprotect(at, len, prot, key) mprotect(at, len, prot)
+#endif
 
 int open_file(int flags);
 /* Opens the file as prot needs it, maps it, closes it. */

@@ -41,6 +41,46 @@ START_TEST(a_program_maps_as_mmap_promises)
 }
 END_TEST
 
+#ifdef SHIM_PROG_MUSL
+/* The scenarios for a program of another C library, and how many lines of refusal each gets. */
+static const struct quiet others[] = {
+	{"basic", 0},	 {"partial", 0}, {"large", 2},	    {"arguments", 1}, {"flags", 0},
+	{"readonly", 0}, {"remap", 3},	 {"private", 0},    {"forks", 0},     {"execs", 0},
+	{"threads", 0},	 {"signals", 0}, {"tree", 0},	    {"crowd", 0},     {"around", 0},
+	{"halfway", 0},	 {"full", 1},	 {"daemonlike", 0},
+};
+
+START_TEST(a_program_with_musl_maps_as_mmap_promises)
+{
+	struct program p;
+
+	snprintf(prog_path, sizeof(prog_path), "%s", SHIM_PROG_MUSL);
+	p = start(others[_i].scenario);
+	finish(&p);
+	ck_assert_msg(count_said("\n") == others[_i].lines, "%s said: %s", others[_i].scenario,
+		      said());
+}
+END_TEST
+
+START_TEST(a_program_with_musl_has_its_segment_again)
+{
+	struct program p;
+
+	snprintf(prog_path, sizeof(prog_path), "%s", SHIM_PROG_MUSL);
+	p = start("gone");
+	await(&p, "here");
+	fake_revoke(fake, p.pid);
+	fake_gone(fake, p.pid, "rampfs: a/seg is now on node b; touching it here is SIGBUS");
+	go_on(&p);
+	await(&p, "gone");
+	fake_back(fake, p.pid);
+	go_on(&p);
+	finish(&p);
+	ck_assert_str_eq(said(), "rampfs: a/seg is now on node b; touching it here is SIGBUS\n");
+}
+END_TEST
+#endif
+
 START_TEST(a_program_needs_no_privilege)
 {
 	struct program p = start_as("forks", 65534);
@@ -581,6 +621,11 @@ int main(void)
 
 	tcase_add_loop_test(tc, a_program_maps_as_mmap_promises, 0,
 			    (int)(sizeof(alone) / sizeof(alone[0])));
+#ifdef SHIM_PROG_MUSL
+	tcase_add_loop_test(tc, a_program_with_musl_maps_as_mmap_promises, 0,
+			    (int)(sizeof(others) / sizeof(others[0])));
+	tcase_add_test(tc, a_program_with_musl_has_its_segment_again);
+#endif
 	tcase_add_test(tc, a_program_needs_no_privilege);
 	tcase_add_loop_test(tc, who_listens_and_is_not_root_gets_no_program, 0,
 			    (int)(sizeof(victims) / sizeof(victims[0])));

@@ -172,8 +172,11 @@ unshimmed_() {
 	gcc -g -O1 -static -o "$scratch/static" "$scratch/storer.c"
 	cp "$scratch/storer" "$scratch/setuid"
 	chown 65534 "$scratch/setuid" && chmod 4755 "$scratch/setuid"
+	cp "$scratch/storer" "$scratch/setcap" # cap_net_bind_service=ep
+	python3 -c 'import os, struct, sys
+os.setxattr(sys.argv[1], "security.capability", struct.pack("<5I", 0x02000001, 1 << 10, 0, 0, 0))' "$scratch/setcap"
 	chmod 666 "$a/f"
-	for p in static setuid; do
+	for p in static setuid setcap; do
 		# As a user: a program of root's that does not change its user is loaded with the shim as any other.
 		run=(setpriv --reuid=1001 --regid=1001 --clear-groups rampfs-run "$scratch/$p" "$a/f")
 		same "No such device" "$("${run[@]}" </dev/null 2>"$scratch/err")" "mmap by a $p program"
