@@ -2,8 +2,8 @@
  * The meta thread: messages, turns of the replica, opening and closing. See meta.h.
  *
  * The happy path: another thread puts an item into the queue (meta_queue.c) and wakes the meta
- * thread. It takes all items, gives each to the core, to proposals.c, meta_sync.c, admission.c or
- * amnesia.c, and makes turns (replica.h) until nothing is left to write or send. Results are called
+ * thread. It takes all items, gives each to the core, to proposals.c, meta_sync.c, meta_show.c,
+ * admission.c or amnesia.c, and makes turns (replica.h) until nothing is left to write or send. Results are called
  * back from here, after the commit.
  *
  * How it fails: a journal that can't be written ends the process (config.fatal); where a caller's
@@ -145,6 +145,10 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		syncs_read_wanted(meta, from, a);
 	else if (bytes[0] == WIRE_READ_ANSWER && !is_another)
 		syncs_read_answer(meta, a, b);
+	else if (bytes[0] == WIRE_SHOW)
+		shows_wanted(meta, from, a, b);
+	else if (bytes[0] == WIRE_SHOWN)
+		shows_answer(meta, from, a);
 	else if (bytes[0] == WIRE_ACKED)
 		amnesia_acked(meta, a, b);
 	else if (bytes[0] == WIRE_ADMISSION && a <= UINT8_MAX)
@@ -164,6 +168,9 @@ static void carry_out(struct meta *meta, struct item *item)
 		break;
 	case ITEM_SYNC:
 		syncs_add(meta, item->sync);
+		break;
+	case ITEM_SHOW:
+		shows_add(meta, item->show);
 		break;
 	case ITEM_PEER:
 		ev.type = RAFT_EV_PEER;
@@ -207,6 +214,7 @@ static void tend_requests(struct meta *meta)
 
 	proposals_tend(meta, leader_changed);
 	syncs_tend(meta, leader_changed);
+	shows_tend(meta);
 }
 
 /* Makes turns until there is nothing to write or send. */
@@ -247,6 +255,7 @@ static void fail_all(struct meta *meta, int result)
 {
 	proposals_fail_all(meta, result);
 	syncs_fail_all(meta, result);
+	shows_fail_all(meta, result);
 }
 
 static void *meta_main(void *arg)
@@ -315,6 +324,7 @@ static struct meta *new_meta(const struct meta_config *config)
 	meta->now_ms = meta->quorum_ms = meta_clock_ms();
 	proposals_init(&meta->proposals);
 	syncs_init(&meta->syncs);
+	shows_init(&meta->shows);
 	meta->path = strdup(config->journal_path);
 	return meta;
 }

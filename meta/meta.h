@@ -297,6 +297,10 @@ void meta_release(struct meta *meta);
    (ReadIndex): the linearizable read of R7 and R8. */
 void meta_sync(struct meta *meta, meta_done *done, void *arg);
 /* Returns a command id that no other command has. */
+/* done runs when the tables of `node`, too, hold all that this node's tables hold now. -ETIMEDOUT:
+   it has not said so within timeout_ms. */
+void meta_wait_shown(struct meta *meta, ramp_node_t node, uint32_t timeout_ms, meta_done *done,
+		     void *arg);
 struct meta_command_id meta_own_command(struct meta *meta);
 
 /* Returns true while a leader is known and a quorum answers, and for 5 s after that; where the meta

@@ -59,6 +59,11 @@ struct syncs *meta_syncs(struct meta *meta)
 	return &meta->syncs;
 }
 
+struct shows *meta_shows(struct meta *meta)
+{
+	return &meta->shows;
+}
+
 struct admission *meta_admission(struct meta *meta)
 {
 	return &meta->admission;

@@ -27,6 +27,8 @@ enum meta_wire {
 	WIRE_LIFE,	  /* u64 instance, life, lowest: the receiver's, as the tables know it */
 	WIRE_ACKED,	  /* u64 instance of the receiver, u64 index: amnesia.c */
 	WIRE_MEMBERS,	  /* of each {u32 node, str name, str address}: admission.c */
+	WIRE_SHOW,	  /* u64 ctx, u64 index: tell me when your tables hold it (meta_show.c) */
+	WIRE_SHOWN,	  /* u64 ctx, u64 0 */
 };
 
 uint64_t meta_clock_ms(void); /* any thread */
@@ -42,6 +44,7 @@ const char *meta_journal_path(const struct meta *meta); /* any thread */
 /* Each returns the state of the file of that name. */
 struct proposals *meta_proposals(struct meta *meta);
 struct syncs *meta_syncs(struct meta *meta);
+struct shows *meta_shows(struct meta *meta);
 struct admission *meta_admission(struct meta *meta);
 struct amnesia *meta_amnesia(struct meta *meta);
 struct meta_readers *meta_readers(struct meta *meta); /* any thread */

@@ -11,6 +11,7 @@
 #include "admission.h"
 #include "amnesia.h"
 #include "meta_read.h"
+#include "meta_show.h"
 #include "meta_sync.h"
 #include "proposals.h"
 #include "replica.h"
@@ -37,6 +38,7 @@ struct meta {
 
 	struct proposals proposals;
 	struct syncs syncs;
+	struct shows shows;
 	struct admission admission;
 	struct amnesia amnesia;
 	struct meta_readers readers;

@@ -19,8 +19,11 @@ void item_refuse(struct item *item, int result)
 		item->proposal->done(item->proposal->arg, &reply);
 	if (item->sync)
 		item->sync->done(item->sync->arg, &reply);
+	if (item->show)
+		item->show->done(item->show->arg, &reply);
 	free(item->proposal);
 	free(item->sync);
+	free(item->show);
 }
 
 /* Returns a new item. Aborts without memory: the process can't continue without the item. */
@@ -129,6 +132,19 @@ void meta_sync(struct meta *meta, meta_done *done, void *arg)
 	item->sync = new_or_die(sizeof(*item->sync));
 	item->sync->done = done;
 	item->sync->arg = arg;
+	enqueue(meta, item);
+}
+
+void meta_wait_shown(struct meta *meta, ramp_node_t node, uint32_t timeout_ms, meta_done *done,
+		     void *arg)
+{
+	struct item *item = item_new(ITEM_SHOW, 0);
+
+	item->show = new_or_die(sizeof(*item->show));
+	item->show->node = node;
+	item->show->timeout_ms = timeout_ms;
+	item->show->done = done;
+	item->show->arg = arg;
 	enqueue(meta, item);
 }
 

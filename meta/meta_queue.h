@@ -5,10 +5,19 @@
 #ifndef RAMP_META_META_QUEUE_H
 #define RAMP_META_META_QUEUE_H
 
+#include "meta_show.h"
 #include "meta_sync.h"
 #include "proposals.h"
 
-enum item_type { ITEM_MESSAGE, ITEM_PROPOSAL, ITEM_SYNC, ITEM_PEER, ITEM_TRANSFER, ITEM_RELEASE };
+enum item_type {
+	ITEM_MESSAGE,
+	ITEM_PROPOSAL,
+	ITEM_SYNC,
+	ITEM_SHOW,
+	ITEM_PEER,
+	ITEM_TRANSFER,
+	ITEM_RELEASE
+};
 
 /* A request for the meta thread. */
 struct item {
@@ -19,6 +28,7 @@ struct item {
 	bool up;
 	struct meta_proposal *proposal; /* ITEM_PROPOSAL, owned */
 	struct sync_read *sync;		/* ITEM_SYNC, owned */
+	struct show_wait *show;		/* ITEM_SHOW, owned */
 	size_t len;
 	uint8_t bytes[]; /* ITEM_MESSAGE */
 };

@@ -276,11 +276,12 @@ START_TEST(an_answer_to_a_former_life_proves_nothing)
 END_TEST
 
 #define RAFT 1 /* the first byte: meta_core.h */
+#define SHOW 9
 
 static struct {
 	ramp_node_t to;
 	atomic_bool behind;
-	atomic_int answers;
+	atomic_int answers, shows;
 } news;
 
 static bool news_come_later(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, size_t len)
@@ -290,6 +291,8 @@ static bool news_come_later(ramp_node_t from, ramp_node_t to, const uint8_t *byt
 		return true;
 	if (len == 17 && bytes[0] == READ_ANSWER)
 		atomic_fetch_add(&news.answers, 1);
+	if (len == 17 && bytes[0] == SHOW)
+		atomic_fetch_add(&news.shows, 1);
 	return bytes[0] != RAFT || !atomic_load(&news.behind);
 }
 
@@ -329,6 +332,46 @@ START_TEST(what_a_sync_waited_for_is_in_the_tables_when_it_ends)
 	WAIT_FOR(atomic_load(&look.wait.left) == 0);
 	ck_assert_int_eq(atomic_load(&look.wait.failed), 0);
 	ck_assert_int_eq(look.found, 0);
+}
+END_TEST
+
+/* It says so when its tables hold what the asking node's held, and not before. */
+START_TEST(another_nodes_tables_are_waited_for)
+{
+	struct look look = {.wait = {.left = 1}};
+	struct wait in_vain = {.left = 1};
+	ramp_node_t leader;
+
+	net.election_ms = 2000;
+	net_found(3);
+	all_up(3);
+	leader = wait_leader(1, 3);
+	news.to = another(leader);
+	net.passes = news_come_later;
+	ck_assert_int_eq(sync_done_with(news.to), 0);
+	atomic_store(&news.shows, 0);
+	atomic_store(&news.behind, true);
+	ck_assert_int_eq(create(leader, 1, "late", NULL), 0);
+	meta_wait_shown(meta_of(leader), news.to, 20000, look_for_late, &look);
+	meta_wait_shown(meta_of(leader), news.to, 50, one_done, &in_vain);
+	WAIT_FOR(atomic_load(&news.shows) == 2 && atomic_load(&in_vain.left) == 0);
+	ck_assert_int_eq(atomic_load(&in_vain.failed), 1);
+	ck_assert_int_eq(atomic_load(&look.wait.left), 1);
+	atomic_store(&news.behind, false);
+	WAIT_FOR(atomic_load(&look.wait.left) == 0);
+	ck_assert_int_eq(atomic_load(&look.wait.failed), 0);
+	ck_assert_int_eq(look.found, 0);
+
+	/* A node that holds it already says so at once; a node that is gone says nothing. */
+	look = (struct look){.wait = {.left = 1}};
+	meta_wait_shown(meta_of(leader), news.to, 20000, look_for_late, &look);
+	WAIT_FOR(atomic_load(&look.wait.left) == 0);
+	ck_assert_int_eq(atomic_load(&look.wait.failed), 0);
+	net_stop(news.to);
+	in_vain = (struct wait){.left = 1};
+	meta_wait_shown(meta_of(leader), news.to, 50, one_done, &in_vain);
+	WAIT_FOR(atomic_load(&in_vain.left) == 0);
+	ck_assert_int_eq(atomic_load(&in_vain.failed), 1);
 }
 END_TEST
 
@@ -865,6 +908,7 @@ static Suite *suite(void)
 	tcase_add_test(three_voters, a_read_after_sync_sees_all_that_was_committed);
 	tcase_add_test(three_voters, an_answer_to_a_former_life_proves_nothing);
 	tcase_add_test(three_voters, what_a_sync_waited_for_is_in_the_tables_when_it_ends);
+	tcase_add_test(three_voters, another_nodes_tables_are_waited_for);
 	tcase_add_test(three_voters, what_a_former_life_did_is_found_by_who_waits_in_a_crowd);
 	tcase_add_test(three_voters, the_cluster_lives_through_the_loss_of_its_leader);
 	tcase_add_test(three_voters, what_was_acknowledged_survives_the_death_of_all);
