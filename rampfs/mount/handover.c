@@ -190,7 +190,7 @@ void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_l
 	if (!(offered.flags & FUSE_INIT_EXT))
 		return;
 	memcpy(&reply, out, out_len);
-	reply.flags |= FUSE_INIT_EXT;
+	reply.flags |= FUSE_INIT_EXT | (offered.flags & FUSE_PARALLEL_DIROPS);
 	reply.flags2 |= offered.flags2 & KERNEL_FUSE2_HAS_RESEND;
 	if ((offered.flags2 & KERNEL_FUSE2_PASSTHROUGH) &&
 	    out_len >= KERNEL_FUSE_INIT_OUT_STACK_DEPTH_OFFSET + sizeof(depth)) {

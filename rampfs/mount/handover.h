@@ -58,7 +58,8 @@ const void *handover_reply(struct handover *h, size_t *len);
 /*
  * Adds INIT_EXT, HAS_RESEND and PASSTHROUGH with its stack depth to our answer to INIT, where the
  * kernel offered them (`in`: the whole request with its header). libfuse 3.14 does not, and the
- * kernel needs them for a resend and for passthrough.
+ * kernel needs them for a resend and for passthrough. Adds PARALLEL_DIROPS, which libfuse 3.14 does
+ * not pass on: else a look-up that waits for the leader would hold up all others in its directory.
  */
 void handover_patch_reply(const void *in, size_t in_len, void *out, size_t out_len);
 

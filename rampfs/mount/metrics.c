@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ask_leader.h"
+
 static void metric(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
 {
 	fprintf(out, "# HELP rampfs_%s %s\n# TYPE rampfs_%s %s\nrampfs_%s %" PRIu64 "\n", name,
@@ -295,5 +297,8 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 	       atomic_load_explicit(&m->requests, memory_order_relaxed));
 	metric(out, "fuse_resent_total", "counter", "requests that an earlier daemon left",
 	       atomic_load_explicit(&m->resent, memory_order_relaxed));
+	metric(out, "name_questions_total", "counter",
+	       "questions to the leader before a name was said not to be there",
+	       ask_leader_count(m));
 	metric(out, "fuse_waiting", "gauge", "parked requests", park_count(m->park));
 }

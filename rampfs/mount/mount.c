@@ -119,6 +119,7 @@ static void mount_destroy(struct mount *m)
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_destroy(&m->append_lock[i]);
 	pthread_mutex_destroy(&m->make_lock);
+	pthread_mutex_destroy(&m->ask_lock);
 	pthread_mutex_destroy(&m->passthrough_lock);
 	pthread_mutex_destroy(&m->work_lock);
 	pthread_cond_destroy(&m->work_done);
@@ -150,6 +151,7 @@ static struct mount *mount_new(const struct mount_config *config)
 	for (size_t i = 0; i < 64; i++)
 		pthread_mutex_init(&m->append_lock[i], NULL);
 	pthread_mutex_init(&m->make_lock, NULL);
+	pthread_mutex_init(&m->ask_lock, NULL);
 	pthread_mutex_init(&m->passthrough_lock, NULL);
 	pthread_mutex_init(&m->work_lock, NULL);
 	pthread_cond_init(&m->work_done, NULL);

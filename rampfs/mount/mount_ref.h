@@ -59,6 +59,12 @@ struct mount {
 	atomic_uint proposals, waiting_proposals;
 	atomic_bool sent_again; /* fuse_takeover.c serves requests that were sent again */
 
+	/* ask_leader.c: numbers of questions. One is under way where `sent` is ahead. */
+	pthread_mutex_t ask_lock; /* protects the next four */
+	uint64_t ask_sent, ask_answered;
+	uint64_t ask_since_ms; /* when the last one was sent */
+	bool ask_more;	       /* a request waits for the next one */
+
 	/* passthrough.c */
 	/* Protects the handover's table of passthrough opens, and the next. */
 	pthread_mutex_t passthrough_lock;

@@ -11,6 +11,7 @@
 #include <linux/capability.h>
 #include <string.h>
 
+#include "ask_leader.h"
 #include "base/log.h"
 #include "caller.h"
 #include "inode.h"
@@ -130,35 +131,44 @@ static enum park_verdict move_step(struct parked *parked)
 	return PARK_DONE;
 }
 
+/* Looks where the segment is, and begins the move, waits, or answers. */
+static void look_and_move(struct parked_request *r)
+{
+	struct rename_move *mv = (struct rename_move *)r;
+	struct segment_row row;
+	int rc = meta_lookup(r->mount->config.meta, mv->from, mv->name, &row);
+
+	/* The check applies also to a segment that gets that name only later. */
+	mv->limited = caller_is_limited(r->fuse, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
+	rc = look_before_move(mv);
+	if (rc == -ENOENT && ask_leader(r, inode_of_node(mv->from), look_and_move))
+		return;
+	if (rc == -EAGAIN) {
+		r->parked.step = move_step;
+		park_wait(r->mount->park, &r->parked, mv->what.id);
+	} else if (rc) {
+		fuse_reply_err(r->fuse, rc < 0 ? -rc : 0);
+		request_end(r);
+	} else {
+		begin_move(mv);
+	}
+}
+
 void rename_to_node(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
 		    const char *newname)
 {
 	struct rename_move *mv = request_new(req, sizeof(*mv));
-	struct segment_row row;
-	int rc;
 
 	if (!mv)
 		return;
 	mv->refs = 2;
 	mv->from = inode_node(parent);
 	strcpy(mv->name, name);
-	rc = meta_lookup(mv->r.mount->config.meta, mv->from, name, &row);
-	/* The check applies also to a segment that gets that name only later. */
-	mv->limited = caller_is_limited(req, CAP_FOWNER, rc ? NULL : &row, &mv->owner);
 	mv->what.from = mv->from;
 	strcpy(mv->what.from_name, name);
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);
 	mv->what.mode = TRANSFER_LAZY;
 	mv->what.timeout_ms = MOVE_MS;
-	rc = look_before_move(mv);
-	if (rc == -EAGAIN) {
-		mv->r.parked.step = move_step;
-		park_wait(mv->r.mount->park, &mv->r.parked, mv->what.id);
-	} else if (rc) {
-		fuse_reply_err(req, rc < 0 ? -rc : 0);
-		request_end(&mv->r);
-	} else {
-		begin_move(mv);
-	}
+	look_and_move(&mv->r);
 }

@@ -16,23 +16,69 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ask_leader.h"
 #include "caller.h"
-#include "fuse_request.h"
 #include "inode.h"
 #include "ops_move.h"
 #include "orphans.h"
 #include "propose.h"
 
-void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+struct lookup_request {
+	struct parked_request r; /* first */
+	fuse_ino_t parent;
+	char name[RAMP_NAME_MAX + 1];
+};
+
+static int find_entry(struct mount *m, fuse_ino_t parent, const char *name,
+		      struct fuse_entry_param *e)
 {
-	struct mount *m = mount_of(req);
-	struct fuse_entry_param e;
 	fuse_ino_t ino;
 	int rc = inode_lookup(m, parent, name, &ino);
 
-	if (!rc)
-		rc = inode_entry(m, ino, &e);
-	if (rc)
+	return rc ? rc : inode_entry(m, ino, e);
+}
+
+static void lookup_again(struct parked_request *r)
+{
+	struct lookup_request *l = (struct lookup_request *)r;
+	struct fuse_entry_param e;
+	int rc = find_entry(r->mount, l->parent, l->name, &e);
+
+	if (rc) {
+		request_reply_err(r, rc);
+		return;
+	}
+	request_finish(r);
+	fuse_reply_entry(r->fuse, &e);
+	request_end(r);
+}
+
+/* A name is not in the tables. */
+static void lookup_absent(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct lookup_request *l;
+
+	if (!ask_leader_helps(mount_of(req), parent)) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	l = request_new(req, sizeof(*l));
+	if (!l)
+		return;
+	l->parent = parent;
+	strcpy(l->name, name);
+	if (!ask_leader(&l->r, parent, lookup_again))
+		lookup_again(&l->r);
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param e;
+	int rc = find_entry(mount_of(req), parent, name, &e);
+
+	if (rc == -ENOENT)
+		lookup_absent(req, parent, name);
+	else if (rc)
 		fuse_reply_err(req, -rc);
 	else
 		fuse_reply_entry(req, &e);
@@ -52,20 +98,6 @@ static void name_changed(struct metadata_change *c)
 	request_reply_err(&c->r, c->reply.result);
 }
 
-/* Reads the row behind a name. A request that is sent again may find none (id 0). */
-static int named_row(fuse_req_t req, fuse_ino_t parent, const char *name, struct segment_row *row)
-{
-	int rc;
-
-	memset(row, 0, sizeof(*row));
-	if (inode_kind(parent) != INODE_IS_NODE)
-		return -EPERM;
-	if (strlen(name) > RAMP_NAME_MAX)
-		return -ENAMETOOLONG;
-	rc = meta_lookup(mount_of(req)->config.meta, inode_node(parent), name, row);
-	return rc == -ENOENT && fuse_request_resent() ? 0 : rc;
-}
-
 /* Limits the command to the owner: the directories are sticky and belong to root. */
 static void limit_to_owner(fuse_req_t req, struct meta_command *c, const struct segment_row *row)
 {
@@ -82,48 +114,67 @@ static void limit_to_owner(fuse_req_t req, struct meta_command *c, const struct 
 		c->other_owner = fuse_req_ctx(req)->uid;
 }
 
-void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+/* Proposes the change of the name's row. A request that is sent again may find none (id 0). */
+static void change_row(struct parked_request *r)
 {
-	struct segment_row row;
-	struct metadata_change *c;
-	int rc = named_row(req, parent, name, &row);
+	struct metadata_change *c = (struct metadata_change *)r;
+	struct segment_row row = {0};
+	int rc = meta_lookup(r->mount->config.meta, c->command.node, c->command.name, &row);
 
-	if (rc) {
-		fuse_reply_err(req, -rc);
+	if (rc == -ENOENT && !r->resent) {
+		if (!ask_leader(r, inode_of_node(c->command.node), change_row))
+			request_reply_err(r, rc);
 		return;
 	}
-	c = propose_new(req, sizeof(*c), META_UNLINK, name_changed);
-	if (!c)
+	if (rc && rc != -ENOENT) {
+		request_reply_err(r, rc);
 		return;
+	}
 	c->command.id = row.id;
+	limit_to_owner(r->fuse, &c->command, &row);
+	propose_change(c);
+}
+
+/* Begins a change of a name in a node's directory; NULL after an error has been replied. */
+static struct metadata_change *change_new(fuse_req_t req, enum meta_command_type type,
+					  fuse_ino_t parent, const char *name)
+{
+	struct metadata_change *c = propose_new(req, sizeof(*c), type, name_changed);
+
+	if (!c)
+		return NULL;
 	c->command.flags = META_IN_NODE;
 	c->command.node = inode_node(parent);
 	strcpy(c->command.name, name);
-	limit_to_owner(req, &c->command, &row);
-	propose_change(c);
+	return c;
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct metadata_change *c;
+
+	if (inode_kind(parent) != INODE_IS_NODE) {
+		fuse_reply_err(req, EPERM);
+	} else if (strlen(name) > RAMP_NAME_MAX) {
+		fuse_reply_err(req, ENAMETOOLONG);
+	} else {
+		c = change_new(req, META_UNLINK, parent, name);
+		if (c)
+			change_row(&c->r);
+	}
 }
 
 static void rename_here(fuse_req_t req, fuse_ino_t parent, const char *name, const char *newname,
 			unsigned int flags)
 {
-	struct segment_row row;
-	struct metadata_change *c;
-	int rc = named_row(req, parent, name, &row);
+	struct metadata_change *c = change_new(req, META_RENAME, parent, name);
 
-	if (rc) {
-		fuse_reply_err(req, -rc);
-		return;
-	}
-	c = propose_new(req, sizeof(*c), META_RENAME, name_changed);
 	if (!c)
 		return;
-	c->command.id = row.id;
-	c->command.flags = flags | META_IN_NODE;
-	c->command.node = inode_node(parent);
-	strcpy(c->command.name, name);
+	c->command.flags |= flags;
 	strcpy(c->command.new_name, newname);
-	limit_to_owner(req, &c->command, &row);
-	propose_change(c);
+	c->home = c->command.node; /* it answers for its own directory without a question */
+	change_row(&c->r);
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,

@@ -1,10 +1,12 @@
 /*
- * Listings, from this node's own tables.
+ * Listings, from this node's own tables. The leader is asked before the first piece (ask_leader.h):
+ * a name that the listing lacks is a negative answer, too.
  */
 #include "ops_readdir.h"
 
 #include <errno.h>
 
+#include "ask_leader.h"
 #include "fuse_request.h"
 #include "inode.h"
 #include "request.h"
@@ -81,12 +83,18 @@ static int list(struct listing *l, fuse_ino_t ino)
 	return rc < 0 ? rc : 0;
 }
 
-void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+struct readdir_request {
+	struct parked_request r; /* first */
+	fuse_ino_t ino;
+	size_t size;
+};
+
+/* Lists what stands after the cookie `off`. The calling thread's reply buffer holds the listing. */
+static void reply_listing(struct mount *m, fuse_req_t req, fuse_ino_t ino, size_t size, off_t off)
 {
-	struct listing l = {.m = mount_of(req), .req = req, .after = (uint64_t)off};
+	struct listing l = {.m = m, .req = req, .after = (uint64_t)off};
 	int rc;
 
-	(void)fi;
 	l.size = size < REPLY_BYTES ? size : REPLY_BYTES;
 	l.buf = (char *)reply_buffer();
 	rc = l.buf ? list(&l, ino) : -ENOMEM;
@@ -94,4 +102,31 @@ void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		fuse_reply_err(req, -rc);
 	else
 		fuse_reply_buf(req, l.buf, l.used);
+}
+
+static void list_again(struct parked_request *r)
+{
+	struct readdir_request *d = (struct readdir_request *)r;
+
+	request_finish(r);
+	reply_listing(r->mount, r->fuse, d->ino, d->size, 0);
+	request_end(r);
+}
+
+void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct readdir_request *d;
+
+	(void)fi;
+	if (off || !ask_leader_helps(mount_of(req), ino)) {
+		reply_listing(mount_of(req), req, ino, size, off);
+		return;
+	}
+	d = request_new(req, sizeof(*d));
+	if (!d)
+		return;
+	d->ino = ino;
+	d->size = size;
+	if (!ask_leader(&d->r, ino, list_again))
+		list_again(&d->r);
 }

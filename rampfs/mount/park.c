@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "fuse_request.h"
 
 #define BUCKETS 256
 
@@ -147,6 +148,7 @@ static void *park_thread(void *arg)
 		pthread_mutex_lock(&park->lock);
 	}
 	pthread_mutex_unlock(&park->lock);
+	reply_buffer_free(); /* of a listing that has waited */
 	return NULL;
 }
 

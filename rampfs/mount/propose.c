@@ -21,6 +21,7 @@
 #define PROPOSALS_MAX  192u /* with the next daemon's proposals meanwhile: META_RESULTS_KEPT */
 #define PROPOSALS_WAKE 128u
 #define TURN_MS	       5000u /* then EROFS, as where there is no quorum */
+#define HOME_MS	       200u  /* for another node's tables to show the change */
 
 void propose_init(struct metadata_change *c, enum meta_command_type type,
 		  void (*done)(struct metadata_change *c))
@@ -63,13 +64,26 @@ static enum park_verdict propose_answer(struct parked *parked)
 	return PARK_DONE;
 }
 
-static void propose_replied(void *arg, const struct meta_reply *reply)
+/* It is committed, whether that node has said so or not. */
+static void home_shows(void *arg, const struct meta_reply *reply)
 {
 	struct metadata_change *c = arg;
 
+	(void)reply;
+	park_run(c->r.mount->park, &c->r.parked);
+}
+
+static void propose_replied(void *arg, const struct meta_reply *reply)
+{
+	struct metadata_change *c = arg;
+	struct mount *m = c->r.mount;
+
 	c->reply = *reply;
 	c->r.parked.step = propose_answer;
-	park_run(c->r.mount->park, &c->r.parked);
+	if (!reply->result && c->home && c->home != m->self && peer_up(m->config.peers, c->home))
+		meta_wait_shown(m->config.meta, c->home, HOME_MS, home_shows, c);
+	else
+		park_run(m->park, &c->r.parked);
 }
 
 /* Proposes, or returns false where the change has to wait. All requests that are sent again are

@@ -10,6 +10,7 @@ struct metadata_change {
 	struct parked_request r; /* first */
 	struct meta_command command;
 	struct meta_reply reply;
+	ramp_node_t home; /* not 0: the answer waits (HOME_MS) until that node's tables have it */
 	uint64_t waits_since_ms; /* when it began to wait for proposals before it to finish */
 	/* Replies and frees. reply.result may be any errno. Park thread. */
 	void (*done)(struct metadata_change *c);

@@ -31,6 +31,10 @@ struct parked_request {
 	pid_t caller;		      /* a thread's id, from FUSE; 0: not in our pid namespace */
 	uint64_t gate_since_ms;	      /* 0: the gate was open at the last look */
 	uint64_t pages_since_ms;      /* 0: it was not waiting for pages at the last look */
+	/* ask_leader.c */
+	uint64_t
+		question; /* the number of the one whose answer it waits for; 0: it has not asked */
+	void (*look_again)(struct parked_request *r);
 	/* Frees the contents of the struct around it (not the struct); may be NULL. */
 	void (*release)(struct parked_request *r);
 };

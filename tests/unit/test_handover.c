@@ -57,9 +57,13 @@ START_TEST(init_answer_is_patched_for_resend)
 {
 	struct init_request req = request_of(FUSE_INIT_EXT, KERNEL_FUSE2_HAS_RESEND | (1u << 3));
 	struct fuse_init_out out = {.major = 7, .minor = 38, .flags = 1, .max_write = 1 << 20};
+	struct fuse_init_out parallel = out;
 
 	handover_patch_reply(&req, sizeof(req), &out, sizeof(out));
 	ck_assert_uint_eq(out.flags, 1 | FUSE_INIT_EXT);
+	req.in.flags |= FUSE_PARALLEL_DIROPS;
+	handover_patch_reply(&req, sizeof(req), &parallel, sizeof(parallel));
+	ck_assert_uint_eq(parallel.flags, 1 | FUSE_INIT_EXT | FUSE_PARALLEL_DIROPS);
 	ck_assert_uint_eq(out.flags2, KERNEL_FUSE2_HAS_RESEND);
 	ck_assert_uint_eq(out.max_write, 1 << 20);
 }
