@@ -65,6 +65,8 @@ struct mount {
 	uint64_t ask_since_ms; /* when the last one was sent */
 	bool ask_more;	       /* a request waits for the next one */
 
+	atomic_bool mkdir_hinted; /* ops_name.c: the log has said what mkdir's callers meet */
+
 	/* passthrough.c */
 	/* Protects the handover's table of passthrough opens, and the next. */
 	pthread_mutex_t passthrough_lock;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "ask_leader.h"
+#include "base/log.h"
 #include "caller.h"
 #include "inode.h"
 #include "ops_move.h"
@@ -195,12 +196,31 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
 /* ---- not in a flat directory of segments ---------------------------------------------------- */
 
+/*
+ * link, symlink and mknod are EPERM, as their manual pages and POSIX have it for a filesystem that
+ * lacks them and as vfat answers: programs look for that errno before they do without. No program
+ * does without mkdir, and people take EPERM for a missing right: EOPNOTSUPP. rmdir is asked of a
+ * node's directory alone, which is the cluster's and not a user's: EPERM.
+ */
+
+/* Says once in the log what mkdir's callers meet: a person reads it, and takes an errno for a
+   missing right. */
+static void hint_at_mkdir(struct mount *m, const char *name)
+{
+	if (!atomic_exchange(&m->mkdir_hinted, true))
+		log_info(
+			"mkdir %s: a node's directory is flat and holds segments alone; mkdir is "
+			"EOPNOTSUPP. rampfs(8), \"WHAT PEOPLE TRY\", says what works instead (this "
+			"line comes once)",
+			name);
+}
+
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	(void)parent;
-	(void)name;
 	(void)mode;
-	fuse_reply_err(req, EPERM);
+	hint_at_mkdir(mount_of(req), name);
+	fuse_reply_err(req, EOPNOTSUPP);
 }
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)

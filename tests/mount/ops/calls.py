@@ -16,7 +16,7 @@ BY_DESIGN = {
     "link": "EPERM",
     "symlink": "EPERM",
     "mknod": "EPERM",
-    "mkdir": "EPERM",
+    "mkdir": "ENOTSUP",
     "O_TMPFILE": "ENOTSUP",
     "an attribute": "ENOTSUP",
     "FS_IOC_GETFLAGS": "ENOTTY",

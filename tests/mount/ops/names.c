@@ -396,10 +396,11 @@ static int by_design(const struct call *c)
 	switch (c->verb) {
 	case LINK:
 	case SYMLINK:
-	case MKDIR:
 	case MKNOD:
 	case RMDIR:
 		return EPERM;
+	case MKDIR:
+		return EOPNOTSUPP;
 	case RENAME:
 		/* The kernel is done with a name that is exchanged with itself. */
 		return c->flags & RENAME_EXCHANGE && strcmp(c->name, c->to) ? EINVAL : 0;

@@ -8,6 +8,11 @@ metric() { sed -n "s/^rampfs_$2 //p" "$mnt/$1/.ramp/metrics"; }
 echo "-- creates, renames, moves and listings"
 python3 tests/mount/ops/seen.py "$mnt"
 
+echo "-- mkdir is said once in the log"
+for name in one two three; do refused "Operation not supported" mkdir "$mnt/a/a/$name"; done
+same 1 "$(grep -c 'mkdir one: .*WHAT PEOPLE TRY' "$scratch/cluster/a.log")" "hints in the log"
+same 1 "$(grep -c 'WHAT PEOPLE TRY' "$scratch/cluster/a.log")" "hints in all"
+
 echo "-- very many absent names: one question at a time, and the leader goes on committing"
 cat >"$scratch/absent.py" <<'P'
 import multiprocessing, os, sys, time

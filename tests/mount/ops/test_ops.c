@@ -685,8 +685,10 @@ START_TEST(what_it_has_not)
 	close(make(path(here, "g")));
 	fails(renameat2(AT_FDCWD, f, AT_FDCWD, path(here, "g"), RENAME_EXCHANGE), EINVAL,
 	      "exchange");
-	fails(mkdir(path(here, "d"), 0755), EPERM, "mkdir");
-	fails(mkdir(path(a, "d"), 0755), EPERM, "mkdir in the root");
+	fails(mkdir(path(here, "d"), 0755), EOPNOTSUPP, "mkdir");
+	fails(mkdir(path(b, "a/d"), 0755), EOPNOTSUPP, "mkdir by another node");
+	fails(mkdir(path(a, "d"), 0755), EOPNOTSUPP, "mkdir in the root");
+	fails(mkdir(here, 0755), EEXIST, "mkdir of a node");
 	fails(rmdir(here), EPERM, "rmdir");
 	fails(symlink("f", path(here, "s")), EPERM, "symlink");
 	fails(link(f, path(here, "l")), EPERM, "link");
