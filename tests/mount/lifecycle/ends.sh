@@ -215,7 +215,7 @@ kill $taker
 for dir in "$state/a" "$state" /; do
 	refused "mountpoint $dir: it would hide the state directory" timeout 20 rampfs "$state/a" "$dir"
 done
-refused "that is the store's place" timeout 20 rampfs "$state/a" "$state/a/store"
+refused "that is where the store is" timeout 20 rampfs "$state/a" "$state/a/store"
 again a
 
 echo "systemd is told: ready, reloading, stopping"
