@@ -590,6 +590,28 @@ START_TEST(a_traced_program_makes_it_busy_and_loses_nothing)
 }
 END_TEST
 
+START_TEST(a_stopped_program_has_its_segment_back_when_it_continues)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+
+	stop(&x.prog);
+	for (int i = 0; i < 10; i++) {
+		world_freeze(x.seg);
+		world_give(x.seg);
+		programs_gone(world.programs, x.seg, "b");
+		ck_assert(stops_again(&x.prog));
+		ck_assert(!programs_mapped(world.programs, x.seg));
+		world_revert(x.seg);
+		programs_back(world.programs, x.seg);
+		ck_assert(stops_again(&x.prog));
+		ck_assert(programs_mapped(world.programs, x.seg));
+	}
+	kill(x.prog.pid, SIGCONT);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
+	world_detached(&x);
+}
+END_TEST
+
 static void *give_it_back(void *arg)
 {
 	const struct attached *x = arg;
@@ -599,22 +621,24 @@ static void *give_it_back(void *arg)
 }
 
 /* The thread that pulls pulls for others, too, and is told to come again. */
-START_TEST(the_end_of_a_pull_does_not_wait_for_a_stopped_program)
+START_TEST(the_end_of_a_pull_does_not_wait_for_a_traced_program)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
 	pthread_t thread;
+	pid_t tracer;
 	int looks = 0;
 
 	world_freeze(x.seg);
 	world_give(x.seg);
 	programs_gone(world.programs, x.seg, "b");
-	stop(&x.prog);
+	tracer = trace(&x.prog);
 	world_revert(x.seg);
 	ck_assert_int_eq(pthread_create(&thread, NULL, give_it_back, &x), 0);
 	while (programs_pulled(world.programs, x.seg) && looks++ < 2000)
 		usleep(1000);
 	ck_assert_int_lt(looks, 2000); /* it is being given back */
-	kill(x.prog.pid, SIGCONT);
+	kill(tracer, SIGKILL);
+	waitpid(tracer, NULL, 0);
 	pthread_join(thread, NULL);
 	world_pulled(x.seg);
 	ck_assert_uint_eq(prog_load(&x.prog, x.addr), THREES);
@@ -886,7 +910,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_program_that_stops_within_the_window_is_revoked);
 	tcase_add_test(tc, a_call_put_into_a_stopped_program_that_outlasts_its_bound_is_waited_out);
 	tcase_add_test(tc, a_traced_program_makes_it_busy_and_loses_nothing);
-	tcase_add_test(tc, the_end_of_a_pull_does_not_wait_for_a_stopped_program);
+	tcase_add_test(tc, a_stopped_program_has_its_segment_back_when_it_continues);
+	tcase_add_test(tc, the_end_of_a_pull_does_not_wait_for_a_traced_program);
 	tcase_add_test(tc, a_page_that_a_write_has_made_good_is_not_poisoned);
 	tcase_add_loop_test(tc, a_page_that_was_poisoned_can_be_touched_again, 0, ALL + 1);
 	tcase_add_test(tc, a_wait_for_a_lost_page_is_tried_again_until_there_is_memory);
