@@ -47,7 +47,8 @@ for entry in $tools; do
 	sed -E "$others" "$scratch/help" >"$scratch/own"
 	options_in "$scratch/own" >"$scratch/said"
 	letters_in "$scratch/own" >>"$scratch/said"
-	sed -E "$others" "$page" >"$scratch/page"
+	# Of other people's tools, with their options, one section tells.
+	sed -E "$others" "$page" | sed '/^# WHAT PEOPLE TRY/,/^# /d' >"$scratch/page"
 	for option in $(cat "$scratch/said"); do
 		grep -qE -- "[^-a-z]$option([^-a-z]|\$)" "$page" || fail "$page does not have $option, which $tool --help has"
 		complete_words "$tool" "$option" | grep -qx -- "$option" || fail "$option of $tool is not completed"

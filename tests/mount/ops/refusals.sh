@@ -27,7 +27,7 @@ rm "$b/b/f"
 
 refused "No such file" mv "$a/a/none" "$a/b/"
 refused "no such node: z z" rampfs-migrate "$a/a/f" "z z"
-refused "Operation not permitted" mkdir "$a/a/dir"
+refused "Operation not supported" mkdir "$a/a/dir"
 refused "Object is remote" dd if=/dev/zero of="$b/a/f" bs=1 count=1 conv=notrunc status=none
 refused "Object is remote" truncate -s 0 "$b/a/f"
 refused "Object is remote" cat "$c/a/f"
