@@ -73,7 +73,7 @@ for scenario in gone mosaic; do
 done
 
 echo "the line is written whatever stderr is, once"
-cat >"$scratch/socket.py" <<'P'
+cat >"$scratch/to_socket.py" <<'P'
 import socket, subprocess, sys
 ours, theirs = socket.socketpair()
 program = subprocess.Popen(sys.argv[2:], stderr=theirs)
@@ -95,7 +95,7 @@ leaves_and_returns() {
 	go
 	finish
 }
-leaves_and_returns gone python3 "$scratch/socket.py" "$scratch/sent"
+leaves_and_returns gone python3 "$scratch/to_socket.py" "$scratch/sent"
 cp "$scratch/sent" "$scratch/said"
 told_that_it_went gone
 rm "$scratch/said" # root's new one, for root alone
@@ -110,7 +110,7 @@ status=0
 same 159 "$status" "the end of what calls more (SIGSYS)"
 leaves_and_returns gone "$build/tests/as_service"
 told_that_it_went gone
-leaves_and_returns gone "$build/tests/as_service" python3 "$scratch/socket.py" "$scratch/sent"
+leaves_and_returns gone "$build/tests/as_service" python3 "$scratch/to_socket.py" "$scratch/sent"
 cp "$scratch/sent" "$scratch/said"
 told_that_it_went gone
 
