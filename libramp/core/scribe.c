@@ -28,6 +28,16 @@
    program closes meanwhile is closed no later. */
 #define ROOM_PATIENCE_MS 500
 #define SLEEP_MS	 1000000
+#define SLICE_NS	 100000
+
+/* The beginning of the kernel's struct sched_attr, which libcs do not have. */
+struct slice {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime_ns, deadline_ns, period_ns;
+};
 
 static struct {
 	bool running;		  /* protected by attach_lock */
@@ -40,9 +50,23 @@ static struct {
 	} lines[LINES_MAX]; /* from `written` to `given`; protected by these */
 } scribe;
 
+/* Has it run soon when it is woken, on a busy machine too: an agent waits for its line, and a
+   process that ends keeps its mappings until its last thread has run once more. */
+static void take_short_slices(void)
+{
+	struct slice attr;
+
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER ||
+	    !attr.runtime_ns)
+		return;
+	attr.runtime_ns = SLICE_NS;
+	syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static void *scribe_main(void *arg)
 {
 	(void)arg;
+	take_short_slices();
 	prctl(PR_SET_NAME, "rampfs-scribe", 0, 0, 0);
 	thread_count_hide();
 	/* setns(2) of a mount namespace wants a root and a working directory that no thread shares.

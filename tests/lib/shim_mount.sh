@@ -132,7 +132,12 @@ go
 finish
 told_that_it_went jailed
 
-echo "children that are forked while the segment goes and comes back"
+echo "children that are forked, and end, while the segment goes and comes back, on a busy machine"
+busy=()
+for _ in 1 2 3 4; do
+	timeout 60 sh -c 'while :; do :; done' &
+	busy+=($!)
+done
 fresh "$mnt/a/a/beside"
 begin beside "$mnt/a/a/beside"
 reach forking
@@ -144,6 +149,7 @@ for _ in $(seq 12); do
 done
 go
 finish
+kill "${busy[@]}"
 
 echo "a program that follows its segment through both mounts"
 fresh "$mnt/a/a/follow"

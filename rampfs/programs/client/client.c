@@ -14,7 +14,7 @@
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
-#define END_MS	     50 /* that a process has to end after its session */
+#define END_MS	     500 /* that a process has to end after its session */
 #define END_PAUSE_US 200
 
 struct client *client_make(struct programs *p, pid_t pid, uid_t uid)

@@ -120,7 +120,8 @@ static int busy(struct revoke *r, struct client *client, const char *what)
 	return ramp_err_set(r->err, EBUSY, "process %s %s", name, what);
 }
 
-/* Registers everything. 1: the table was old; take stock again. */
+/* Registers everything. 1: the table was old; take stock again. A process that is ending has closed
+   its session a little before its mappings go: it is waited for, and no DROP is needed there. */
 static int arm(struct revoke *r)
 {
 	int again = 0;
@@ -128,8 +129,11 @@ static int arm(struct revoke *r)
 	for (size_t i = 0; i < r->n_refs; i++) {
 		struct client *client = r->refs[i].client;
 
-		if (client_dead(client) && !is_settled(client))
-			return busy(r, client, "maps it and its session has ended");
+		if (client_dead(client) && !is_settled(client)) {
+			if (!client_has_ended(client, r->until_ms))
+				return busy(r, client, "maps it and its session has ended");
+			continue;
+		}
 		if (!uffd_arm(client, r->refs[i].start, r->refs[i].end))
 			continue;
 		mseg_look(r->programs, r->mseg, client); /* an munmap, as a rule */
