@@ -54,7 +54,7 @@ static struct {
    process that ends keeps its mappings until its last thread has run once more. */
 static void take_short_slices(void)
 {
-	struct slice attr;
+	struct slice attr = {0};
 
 	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER ||
 	    !attr.runtime_ns)
