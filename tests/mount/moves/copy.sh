@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # rampfs-migrate --mode copy on real mounts: programs stand still until every page is there, and then
 # nothing depends on the old node; a copy that is given up half-way leaves everything as it was.
+# In a network of its own, whose speed it may set.
+if [ -z "${COPY_NET-}" ]; then
+	COPY_NET=its-own exec unshare --net "$0" "$@"
+fi
+ip link set lo up
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
@@ -98,42 +103,29 @@ P
 stranger() { exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 "$scratch/wait.py" "$mnt/a/a/g" "$1"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 chmod 4777 "$mnt/a/a/g"
+# Page data go in the longest packets, the members' messages in short ones: those have no bound.
+tc qdisc add dev lo root handle 1: htb default 1
+tc class add dev lo parent 1: classid 1:1 htb rate 100gbit
+tc class add dev lo parent 1: classid 1:2 htb rate 200mbit
+tc filter add dev lo parent 1: protocol ip u32 match u16 0x8000 0x8000 at 2 flowid 1:2
 : >"$scratch/err"
 rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
 within 20 grep -q copying "$scratch/err"
-b=$(pgrep -f "rampfs --daemon .*$state/b ")
-slow() { # for $1 seconds; some pages now and then are enough for the copy to continue
-	local now
-	chrt -f -p 10 $BASHPID
-	for ((i = 0; i < $1; i++)); do
-		kill -STOP "$b"
-		sleep 1
-		kill -CONT "$b"
-		# After 5 s without a page the copy would be given up; a busy machine needs more time for a page.
-		sleep "${pauses[still < 5 ? still : 4]}"
-		now=$(tail -c 60 "$scratch/err")
-		if [ "$now" = "$was" ]; then still=$((still + 1)); else still=0; fi
-		was=$now
-	done
-	chrt -o -p 0 $BASHPID
-}
-pauses=(0.01 0.01 0.01 0.03 0.1) still=0 was=
-kill -STOP "$b"
 stranger write >"$scratch/killed" & killed=$!
 sleep 0.7
 kill -9 $killed
-kill -CONT "$b"
-slow 1
-ended $killed || fail "a writer that was killed waits for the copy"
+within 5 ended $killed
+ended $mover && fail "a writer that was killed waits for the copy, or the copy was too fast"
 stranger write >"$scratch/said.write" & waiters=($!)
 stranger read >"$scratch/said.read" & waiters+=($!)
 stranger read >"$scratch/killed" & killed=$!
-slow 12
+sleep 8
 kill -9 $killed
-slow 1
-ended $mover && fail "the copy was too fast"
-ended $killed || fail "a reader that was killed waits for the copy"
+within 5 ended $killed
+ended $mover && fail "a reader that was killed waits for the copy, or the copy was too fast"
+[ ! -s "$scratch/said.write" ] && [ ! -s "$scratch/said.read" ] || fail "a reader or writer had an answer before the end"
+tc qdisc del dev lo root
 wait $mover
 wait "${waiters[@]}"
 for said in "$scratch"/said.*; do same "Object is remote" "$(cat "$said")" "$said"; done
