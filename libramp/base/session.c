@@ -65,6 +65,9 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_ANSWER] = F_KNOWN | F_RESULT | F_TEXT,
 	[SESSION_MEMBER] = F_KNOWN | F_FLAGS | F_ADDR | F_LEN | F_MODE | F_NODE,
 	[SESSION_STEP] = F_KNOWN | F_PAGES | F_NODE | F_TEXT,
+	[SESSION_LISTEN] = F_KNOWN | F_FLAGS | F_SEGMENT | F_NODE,
+	[SESSION_EVENT] =
+		F_KNOWN | F_RESULT | F_SEGMENT | F_LEN | F_PAGES | F_MODE | F_NODE | F_TEXT,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

@@ -11,6 +11,7 @@
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
  *   MEMBER                               a tool: one ANSWER, closed
+ *   LISTEN                               a program of the C API: EVENT..., until it hangs up
  *
  * File descriptors travel only from the daemon to the agent, beside WELCOME, MAP, GONE and BACK.
  * The daemon receives without a control buffer, so the kernel drops descriptors that are sent to
@@ -128,6 +129,17 @@
  *               ADD: name: its HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE
  *   <- ANSWER{result, text}
  *
+ * Programs of the C API:
+ *
+ *   -> LISTEN{segment, flags, name}   segment: 0: any; name: a pattern of fnmatch(3), empty: any;
+ *               flags: SESSION_ARM: arrivals that match come to this connection, and to no other
+ *               one that is armed
+ *   <- EVENT{result, mode, segment, len, done, all, node, name, text}   mode: enum session_event.
+ *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
+ *               one is armed for the same. node: the other node; len: the size in bytes; done:
+ *               pages that are lost; all: the epoch of the attempt, by which a repeated event is
+ *               known (after a daemon's restart)
+ *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
  * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). The daemon hangs up on a
@@ -180,6 +192,8 @@ enum session_type {
 	SESSION_ANSWER,
 	SESSION_MEMBER,
 	SESSION_STEP,
+	SESSION_LISTEN,
+	SESSION_EVENT,
 	SESSION_TYPES
 };
 
@@ -191,6 +205,7 @@ enum session_type {
 #define SESSION_PRIVATE	  (1u << 5) /* MAP, BACK: MAP_PRIVATE */
 #define SESSION_FORCE	  (1u << 6) /* MEMBER: the operator knows better */
 #define SESSION_TRACE	  (1u << 7) /* MIGRATE: send STEPs */
+#define SESSION_ARM	  (1u << 8) /* LISTEN: for arrivals */
 
 /* The operation that MEMBER asks for. */
 enum session_member {
@@ -198,6 +213,14 @@ enum session_member {
 	SESSION_MEMBER_REMOVE,
 	SESSION_MEMBER_ADD,
 	SESSION_MEMBER_PROMOTE,
+};
+
+/* What EVENT tells. */
+enum session_event {
+	SESSION_LISTENING = 1,
+	SESSION_ARRIVED, /* the segment is served here from now on; its pages follow */
+	SESSION_WHOLE,	 /* every page is here, except for those that are lost */
+	SESSION_LEFT,	 /* the segment is on another node */
 };
 
 struct session_range {

@@ -436,7 +436,9 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 			"a process that shares its parent's memory (vfork) maps no segment; "
 			"its parent can");
 	}
-	if (rc && rc != -ENOTTY && !(rc == -EEXIST && (call.flags & MAP_FIXED_NOREPLACE)))
+	if (call.reason)
+		copy_text(call.reason, SESSION_TEXT_MAX, a.reason);
+	else if (rc && rc != -ENOTTY && !(rc == -EEXIST && (call.flags & MAP_FIXED_NOREPLACE)))
 		say_refusal("mmap", -rc, a.reason);
 	guard_leave(&guard);
 	*at = a.start;

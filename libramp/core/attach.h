@@ -10,9 +10,12 @@ struct attach_call {
 	uint64_t addr, len; /* as given to mmap; addr is a hint without MAP_FIXED */
 	int prot, flags, fd;
 	uint64_t offset;
+	/* SESSION_TEXT_MAX bytes: becomes why it failed, or "" where errno says it. NULL: stderr is
+	   told. */
+	char *reason;
 };
 /* Maps a segment. Returns 0, and *at is its address; -ENOTTY: the file is no segment, and the
-   kernel may map it; or another negative errno, after a line on stderr. Any thread. */
+   kernel may map it; or another negative errno, after its reason has been told. Any thread. */
 int attach_mmap(const struct attach_call *call, uint64_t *at);
 
 #endif

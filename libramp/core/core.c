@@ -9,7 +9,7 @@
 #include "say.h"
 #include "thread_count.h"
 
-void core_init(void (*first)(void))
+void core_init(void (*first)(void), bool silent)
 {
 	static _Atomic bool done;
 	static struct futex_lock lock;
@@ -22,7 +22,7 @@ void core_init(void (*first)(void))
 	if (!done) {
 		if (first)
 			first();
-		say_init();
+		say_init(silent);
 		thread_count_init();
 		fork_init();
 	}

@@ -11,11 +11,11 @@
 
 static bool quiet;
 
-void say_init(void)
+void say_init(bool silent)
 {
 	const char *value = getenv("RAMPFS_QUIET");
 
-	quiet = value && strcmp(value, "1") == 0;
+	quiet = value ? strcmp(value, "1") == 0 : silent;
 	program_stderr_init();
 }
 

@@ -7,8 +7,11 @@
 #ifndef RAMP_SAY_H
 #define RAMP_SAY_H
 
-/* Reads RAMPFS_QUIET and notes which file stderr is. Once, when the program begins. */
-void say_init(void);
+#include <stdbool.h>
+
+/* Reads RAMPFS_QUIET, which `silent` stands in for where it is not set, and notes which file stderr
+   is. Once, when the program begins. */
+void say_init(bool silent);
 /* Joins the strings up to a NULL and writes them with a newline. For threads of the program,
    between guard_enter and guard_leave. */
 void say_line(const char *first, ...) __attribute__((sentinel));

@@ -23,6 +23,7 @@
 
 #include "core/attach.h"
 #include "core/core.h"
+#include "core/core_calls.h"
 #include "core/fork.h"
 #include "core/fork_gate.h"
 #include "core/mounts.h"
@@ -37,8 +38,16 @@
    have called a wrapper. */
 static __attribute__((constructor)) void preload_init(void)
 {
-	core_init(next_libc_resolve);
+	core_init(next_libc_resolve, false);
 }
+
+/* For libramp.so in this process. */
+EXPORT const struct core_calls rampfs_core_1 = {
+	.init = preload_init,
+	.map = attach_mmap,
+	.unmap = core_call_unmap,
+	.advise = core_call_advise,
+};
 
 static bool shared_file(int flags, int fd)
 {

@@ -177,6 +177,11 @@ static void fact_source(const struct facts *f, FILE *out)
 	fact_put_node(f, f->row.phase == SEGMENT_PULLING ? f->row.src : 0, out);
 }
 
+static void fact_target(const struct facts *f, FILE *out)
+{
+	fact_put_node(f, f->row.phase == SEGMENT_MOVING ? f->row.dst : 0, out);
+}
+
 /* Writes the byte ranges that are lost: "0-4096 8192-12288", cut with "..." where there are too
    many. */
 static void fact_lost(const struct facts *f, FILE *out)
@@ -231,6 +236,7 @@ static const struct {
 	{"epoch", fact_epoch},
 	{"resident_bytes", fact_resident},
 	{"source", fact_source},
+	{"target", fact_target},
 	{"lost", fact_lost},
 	{"pages", fact_pages},
 	{"mmap", fact_mmap},

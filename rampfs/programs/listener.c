@@ -4,6 +4,7 @@
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
  *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
+ *                  FIRST --LISTEN--> SUBSCRIBER      until it hangs up
  *
  * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; a tool's
  * request goes up (tool_requests.c).
@@ -39,6 +40,7 @@
 #include "listener.h"
 #include "revoke/agent_priority.h"
 #include "session_start.h"
+#include "subscribers.h"
 #include "tool_requests.h"
 
 #define LOOK_MS 30000u
@@ -55,7 +57,7 @@ struct listener {
 	struct loop_wake look;
 };
 
-static const struct conn_kind_ops tool_ops;
+static const struct conn_kind_ops tool_ops, subscriber_ops;
 
 /* Looks once more when the last client has gone: it may have died of a full store. */
 static void on_look_full(uv_timer_t *timer)
@@ -155,6 +157,18 @@ static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 		conn_refuse_lack(conn, SESSION_ANSWER, 0);
 }
 
+static void take_subscriber(struct session_conn *conn, const struct session_msg *msg)
+{
+	if (!conn_become(conn, &subscriber_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
+		conn_close(conn);
+		return;
+	}
+	conn_settle(conn);
+	conn->subscriber = subscriber_begin(conn->programs, conn, msg);
+	if (!conn->subscriber)
+		conn_close(conn);
+}
+
 static void first_message(struct session_conn *conn, const struct session_msg *msg)
 {
 	switch (msg->type) {
@@ -171,6 +185,9 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 	case SESSION_MIGRATE:
 	case SESSION_MEMBER:
 		take_tool(conn, msg);
+		break;
+	case SESSION_LISTEN:
+		take_subscriber(conn, msg);
 		break;
 	default:
 		conn_close(conn);
@@ -231,8 +248,16 @@ static void end_tool(struct session_conn *conn)
 	close(conn->fd);
 }
 
+static void end_subscriber(struct session_conn *conn)
+{
+	if (conn->subscriber)
+		subscriber_end(conn->subscriber);
+	close(conn->fd);
+}
+
 static const struct conn_kind_ops first_ops = {CONN_FIRST, take_message, close_socket};
 static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool};
+static const struct conn_kind_ops subscriber_ops = {CONN_SUBSCRIBER, take_message, end_subscriber};
 
 /* ---- listening ------------------------------------------------------------------------------ */
 

@@ -83,6 +83,7 @@ static struct programs *programs_make(const struct programs_config *config)
 	TAILQ_INIT(&p->clients);
 	TAILQ_INIT(&p->orphans);
 	TAILQ_INIT(&p->releases);
+	TAILQ_INIT(&p->subscribers);
 	p->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	if (p->uffd_dev < 0)
 		log_warn("no program can attach: /dev/userfaultfd: %s", strerror(errno));

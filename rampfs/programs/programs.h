@@ -296,6 +296,19 @@ void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t a
 void tool_step(struct tool_request *request, const char *node, uint64_t page, uint64_t at_ns,
 	       const char *name);
 
+/* ---- programs that hear of segments (subscribers.c) ------------------------------------------- */
+
+struct programs_event {
+	uint8_t kind; /* enum session_event */
+	ramp_segment_t id;
+	uint64_t epoch, size, lost_pages;
+	uint32_t mode, uid, gid; /* of its row: only programs that may read it hear of it */
+	char name[RAMP_NAME_MAX + 1];
+	char node[RAMP_NODE_NAME_MAX + 1]; /* the other node: from where, or where it is now */
+};
+/* Tells it to all subscribers that may hear of it. Control loop. */
+void programs_announce(struct programs *programs, const struct programs_event *event);
+
 struct programs_status {
 	uint32_t sessions, attachments;
 	uint64_t revokes, revoke_last_us, revoke_max_us;

@@ -24,6 +24,7 @@
 #include "move_message.h"
 #include "move_meta.h"
 #include "move_request_core.h"
+#include "news.h"
 
 #define FREE_AGAIN_MS 4u
 #define NAME_AFTER    4u    /* failed tries to free it, before all processes are searched */
@@ -100,6 +101,7 @@ static void left(struct move *m)
 {
 	trace_step(m->trace, "programs are told");
 	move_go(m, S_LEAVING, S_LEFT);
+	news_tell(m, SESSION_LEFT);
 	move_look(m->t, m->id);
 }
 

@@ -24,6 +24,7 @@
 #include "copy.h"
 #include "move_message.h"
 #include "move_meta.h"
+#include "news.h"
 #include "target_pull.h"
 #include "target_reserve.h"
 
@@ -223,14 +224,25 @@ static void settled(struct move *m)
 	}
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
 		 m->target.lost_pages ? "; pages of it are lost" : "");
+	news_tell(m, SESSION_WHOLE);
 	move_send_verdict(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 	collapse_begin(t, m->id);
 	move_end(m);
 }
 
+/* The tables list it here, once an attempt: programs can open it. */
+static void target_listed(struct move *m)
+{
+	if (m->target.said_listed)
+		return;
+	m->target.said_listed = true;
+	news_tell(m, SESSION_ARRIVED);
+}
+
 static void settle(struct move *m, uint64_t row_epoch)
 {
 	trace_step(m->trace, "settled is committed");
+	target_listed(m);
 	m->row_epoch = row_epoch;
 	move_go(m, T_TAKEN, T_SETTLING);
 	move_work(m, settle_work, settled);
@@ -251,7 +263,7 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 	if (row->phase == SEGMENT_PULLING && !m->target.said_listed) {
 		trace_step(m->trace, "taken is committed");
 		move_send_verdict(m->t, m->peer, PROTO_LISTED, m->id, m->k, m->epoch);
-		m->target.said_listed = true;
+		target_listed(m);
 	}
 	/* R9: it can be let go of only with all of its pages: prefetch. */
 	if (row->unlinked || (row->phase == SEGMENT_PULLING && !m->demand_only))

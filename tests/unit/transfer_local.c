@@ -115,6 +115,13 @@ void programs_keeper(struct seg *seg, char who[PROGRAMS_KEEPER])
 	who[0] = 0;
 }
 
+/* No program subscribes here. */
+void programs_announce(struct programs *programs, const struct programs_event *event)
+{
+	(void)programs;
+	(void)event;
+}
+
 void programs_back(struct programs *programs, struct seg *seg)
 {
 	(void)programs;

@@ -24,6 +24,7 @@ struct mapped_segment;
 struct pending;
 struct quota;
 struct release;
+struct subscriber;
 struct token;
 struct workers;
 
@@ -57,6 +58,7 @@ struct programs {
 	struct listener *listener; /* listener.c; this and the next three: control thread */
 	struct conns *conns;
 	struct pending *pending;
+	TAILQ_HEAD(, subscriber) subscribers; /* control thread */
 	struct broker *broker;
 	struct workers *workers;
 	struct quota *quota;

@@ -16,9 +16,10 @@
 struct programs;
 struct session_conn;
 struct client;
+struct subscriber;
 struct tool_request;
 
-enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL };
+enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL, CONN_SUBSCRIBER };
 
 /* The handlers of a kind of connection; listener.c and session_start.c give them. */
 struct conn_kind_ops {
@@ -34,7 +35,7 @@ struct session_conn {
 	TAILQ_ENTRY(session_conn) link; /* in conns->pending, or conns->settled */
 	struct programs *programs;
 	const struct conn_kind_ops *ops;
-	bool settled; /* it is a SESSION with its userfaultfd, or a TOOL */
+	bool settled; /* it is a SESSION with its userfaultfd, a TOOL or a SUBSCRIBER */
 	int fd;	      /* a SESSION's belongs to its client */
 	uv_poll_t poll;
 	pid_t pid;
@@ -51,6 +52,7 @@ struct session_conn {
 	struct broker_slot *slot;	   /* the slot that it has, or NULL */
 	struct session_msg hello;	   /* its HELLO */
 	struct tool_request *tool;	   /* TOOL, until it hangs up */
+	struct subscriber *subscriber;	   /* SUBSCRIBER, until it hangs up */
 };
 
 /* A slot at the broker: one thread of it, which waits for one userfaultfd. */

@@ -1,11 +1,8 @@
 #!/usr/bin/env bash
 # rampfs-migrate --mode copy on real mounts: programs stand still until every page is there, and then
 # nothing depends on the old node; a copy that is given up half-way leaves everything as it was.
-# In a network of its own, whose speed it may set.
-if [ -z "${COPY_NET-}" ]; then
-	COPY_NET=its-own exec unshare --net "$0" "$@"
-fi
-ip link set lo up
+. tests/lib/slow_net.sh
+slow_net_enter "$@"
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
@@ -103,11 +100,7 @@ P
 stranger() { exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 "$scratch/wait.py" "$mnt/a/a/g" "$1"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 chmod 4777 "$mnt/a/a/g"
-# Page data go in the longest packets, the members' messages in short ones: those have no bound.
-tc qdisc add dev lo root handle 1: htb default 1
-tc class add dev lo parent 1: classid 1:1 htb rate 100gbit
-tc class add dev lo parent 1: classid 1:2 htb rate 200mbit
-tc filter add dev lo parent 1: protocol ip u32 match u16 0x8000 0x8000 at 2 flowid 1:2
+slow_net 200mbit
 : >"$scratch/err"
 rampfs-migrate --mode copy --progress "$mnt/a/a/g" b 2>"$scratch/err" &
 mover=$!
@@ -125,7 +118,7 @@ kill -9 $killed
 within 5 ended $killed
 ended $mover && fail "a reader that was killed waits for the copy, or the copy was too fast"
 [ ! -s "$scratch/said.write" ] && [ ! -s "$scratch/said.read" ] || fail "a reader or writer had an answer before the end"
-tc qdisc del dev lo root
+fast_net
 wait $mover
 wait "${waiters[@]}"
 for said in "$scratch"/said.*; do same "Object is remote" "$(cat "$said")" "$said"; done

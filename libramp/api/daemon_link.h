@@ -1,0 +1,46 @@
+/*
+ * A connection to the mount's daemon that outlives the daemon: a descriptor to poll, which stays
+ * the same while one connection follows another.
+ *
+ * A struct daemon_link is protected by its user's lock.
+ */
+#ifndef RAMP_API_DAEMON_LINK_H
+#define RAMP_API_DAEMON_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/session.h"
+#include "handle.h"
+
+struct daemon_link {
+	struct ramp *ramp; /* a reference */
+	int epoll;	   /* readable: call link_take */
+	int timer, sock;   /* sock -1: no connection */
+	uint64_t away_ms;  /* since when there is no daemon; 0: there is one */
+};
+
+/* Opens it without a connection. Returns 0 or a negative errno; link_close takes it in both
+   cases. */
+int link_open(struct daemon_link *link, struct ramp *ramp);
+void link_close(struct daemon_link *link);
+/* Connects, and sends `first`. Returns 0 or a negative errno. */
+int link_ask(struct daemon_link *link, const struct session_msg *first);
+/* Ends the connection, if there is one. */
+void link_hang_up(struct daemon_link *link);
+/* Makes link_take return -EPIPE after a short pause, so that its user asks again. */
+void link_rest(struct daemon_link *link);
+/* Keeps the descriptor readable from now on. */
+void link_stay_readable(struct daemon_link *link);
+/* Takes a message that has come. Returns 0; -EAGAIN: there is none; -EPIPE: the daemon hung up, or
+   the rest without one is over: ask it or the next one. */
+int link_take(struct daemon_link *link, struct session_msg *msg);
+/* Returns how many ms the daemon has been away; 0: it is there. */
+uint64_t link_away_ms(const struct daemon_link *link);
+/* Waits until the descriptor is readable: at most until until_ms (UINT64_MAX: without end). Returns
+   false where the time was over before. */
+bool link_wait(const struct daemon_link *link, uint64_t until_ms);
+/* Returns the time at which timeout_ms (as of poll(2)) from now is over, for link_wait. */
+uint64_t link_until_ms(int timeout_ms);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * A mount in use, for the files of the API.
+ */
+#ifndef RAMP_API_HANDLE_H
+#define RAMP_API_HANDLE_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/ids.h"
+#include "base/ioc.h"
+#include "include/ramp.h"
+
+struct ramp {
+	atomic_uint refs; /* of its user, and of what was made of it */
+	int fd;		  /* the mount's root directory */
+	char path[PATH_MAX];
+	char node[RAMP_NODE_NAME_MAX + 1];
+	struct ramp_ioc_info info;
+};
+
+struct ramp *handle_get(struct ramp *ramp);
+void handle_put(struct ramp *ramp);
+
+/* Reads a file of .ramp. Returns its text, which the caller frees; NULL: errno says why. */
+char *handle_read(const struct ramp *ramp, const char *name);
+
+#endif

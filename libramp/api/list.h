@@ -1,0 +1,13 @@
+/*
+ * The table of all segments that the daemon shows (.ramp/segments).
+ */
+#ifndef RAMP_API_LIST_H
+#define RAMP_API_LIST_H
+
+#include "handle.h"
+
+/* Finds the segment of that number; id 0: one of that name, on any node. 0; -ENOENT; or another
+   negative errno, where the table can't be read. */
+int list_find(struct ramp *ramp, uint64_t id, const char *name, struct ramp_info *out);
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * Migrations over the session: MIGRATE, PROGRESS, ANSWER, CANCEL (base/session.h).
+ *
+ * Happy path: ramp_move_begin sends MIGRATE; each ramp_move_next takes what has come; the ANSWER
+ * ends it.
+ *
+ * How it fails: where the daemon hangs up, the next one is asked the same again, which is harmless:
+ * a segment that is at its target already is answered with success. After AWAY_MS without a daemon
+ * the end is EINPROGRESS. So it is after a cancel that no daemon lived to answer, since a second
+ * MIGRATE might move the segment after all.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/daemon_request.h"
+#include "daemon_link.h"
+#include "error.h"
+
+#define EXPORT	__attribute__((visibility("default")))
+#define AWAY_MS 10000u /* without a daemon */
+
+struct ramp_move {
+	struct session_msg migrate; /* what is asked */
+	pthread_mutex_t lock;	    /* protects the rest */
+	struct daemon_link link;
+	bool cancelled, ended, told;
+	int result;
+	char text[SESSION_TEXT_MAX];
+};
+
+/* ---- under move->lock ----------------------------------------------------------------------- */
+
+static void end_with(struct ramp_move *move, int result, const char *text)
+{
+	move->ended = true;
+	move->result = result;
+	snprintf(move->text, sizeof(move->text), "%s", text);
+	link_hang_up(&move->link);
+	link_stay_readable(&move->link);
+}
+
+/* Asks the next daemon, now or after a rest. */
+static void ask_again(struct ramp_move *move)
+{
+	int rc;
+
+	if (move->cancelled) {
+		end_with(move, -EINPROGRESS, "the daemon ended before it had cancelled");
+		return;
+	}
+	rc = link_ask(&move->link, &move->migrate);
+	if (!rc)
+		return;
+	if (!daemon_is_away(rc) && rc != -ETIMEDOUT)
+		end_with(move, -EINPROGRESS,
+			 "the daemon has ended, and the next one can't be asked");
+	else if (link_away_ms(&move->link) > AWAY_MS)
+		end_with(move, -EINPROGRESS, "the daemon has ended, and none has come since");
+	else
+		link_rest(&move->link);
+}
+
+static void tell_progress(struct ramp_move_event *event, const struct session_msg *msg)
+{
+	event->pages = msg->done;
+	event->all = msg->all;
+	snprintf(event->text, sizeof(event->text), "%s", msg->text);
+}
+
+/* Returns true where the message is news of its own; the end of the move is told later. */
+static bool heed(struct ramp_move *move, const struct session_msg *msg,
+		 struct ramp_move_event *event)
+{
+	if (msg->type == SESSION_ANSWER && msg->result == ESHUTDOWN) {
+		link_rest(&move->link);
+	} else if (msg->type == SESSION_ANSWER) {
+		end_with(move, -(int)msg->result, msg->text);
+	} else if (msg->type == SESSION_PROGRESS) {
+		tell_progress(event, msg);
+		return true;
+	}
+	return false;
+}
+
+static bool tell_end(struct ramp_move *move, struct ramp_move_event *event)
+{
+	event->ended = 1;
+	event->result = move->result;
+	memcpy(event->text, move->text, sizeof(event->text));
+	move->told = true;
+	return true;
+}
+
+static bool look(struct ramp_move *move, struct ramp_move_event *event)
+{
+	struct session_msg msg;
+	int rc;
+
+	if (!move->ended) {
+		rc = link_take(&move->link, &msg);
+		if (rc == -EPIPE)
+			ask_again(move);
+		else if (!rc && heed(move, &msg, event))
+			return true;
+	}
+	return move->ended && tell_end(move, event);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static void move_free(struct ramp_move *move)
+{
+	link_close(&move->link);
+	pthread_mutex_destroy(&move->lock);
+	free(move);
+}
+
+static void put_migrate(struct session_msg *msg, uint64_t id, const char *node,
+			const struct ramp_move_options *options)
+{
+	msg->type = SESSION_MIGRATE;
+	msg->segment = id;
+	snprintf(msg->node, sizeof(msg->node), "%s", node);
+	if (!options)
+		return;
+	msg->mode = (uint8_t)options->mode;
+	msg->flags =
+		(options->wait_whole ? SESSION_WAIT : 0) | (options->progress ? SESSION_WATCH : 0);
+	if (options->new_name)
+		snprintf(msg->name, sizeof(msg->name), "%s", options->new_name);
+}
+
+static int check(const char *node, const struct ramp_move_options *options)
+{
+	if (!node || !node[0] || strlen(node) > RAMP_NODE_NAME_MAX)
+		return error_set(EINVAL, "ramp_move_begin", "no name of a node");
+	if (options && (unsigned)options->mode > RAMP_COPY)
+		return error_set(EINVAL, "ramp_move_begin", "no such mode");
+	if (options && options->new_name &&
+	    (!options->new_name[0] || strlen(options->new_name) > RAMP_NAME_MAX))
+		return error_set(EINVAL, "ramp_move_begin", "no name of a segment");
+	return 0;
+}
+
+EXPORT int ramp_move_begin(struct ramp *ramp, uint64_t id, const char *node,
+			   const struct ramp_move_options *options, struct ramp_move **out)
+{
+	struct ramp_move *move;
+	int rc = check(node, options);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	move = calloc(1, sizeof(*move));
+	if (!move)
+		return error_set(ENOMEM, "ramp_move_begin", NULL);
+	pthread_mutex_init(&move->lock, NULL);
+	put_migrate(&move->migrate, id, node, options);
+	rc = link_open(&move->link, ramp);
+	if (!rc)
+		rc = link_ask(&move->link, &move->migrate);
+	if (rc) {
+		move_free(move);
+		return error_set(-rc, ramp->path, "its daemon can't be asked");
+	}
+	*out = move;
+	return error_none();
+}
+
+EXPORT int ramp_move_fd(const struct ramp_move *move)
+{
+	return move->link.epoll;
+}
+
+/* Returns 0 with news; -EAGAIN: none yet; -EALREADY. */
+static int next_news(struct ramp_move *move, struct ramp_move_event *event)
+{
+	int rc = -EAGAIN;
+
+	pthread_mutex_lock(&move->lock);
+	if (move->told)
+		rc = -EALREADY;
+	else if (look(move, event))
+		rc = 0;
+	pthread_mutex_unlock(&move->lock);
+	return rc;
+}
+
+EXPORT int ramp_move_next(struct ramp_move *move, int timeout_ms, struct ramp_move_event *event)
+{
+	uint64_t until_ms = link_until_ms(timeout_ms);
+	int rc;
+
+	memset(event, 0, sizeof(*event));
+	while ((rc = next_news(move, event)) == -EAGAIN)
+		if (!link_wait(&move->link, until_ms))
+			return error_set(ETIMEDOUT, "ramp_move_next", NULL);
+	return rc ? error_set(-rc, "ramp_move_next", "its end was told") : error_none();
+}
+
+EXPORT int ramp_move_cancel(struct ramp_move *move)
+{
+	struct session_msg msg = {.type = SESSION_CANCEL};
+
+	pthread_mutex_lock(&move->lock);
+	if (!move->ended && !move->cancelled) {
+		move->cancelled = true;
+		if (move->link.sock >= 0)
+			session_send(move->link.sock, &msg, NULL, 0, 0);
+		else
+			end_with(move, -EINPROGRESS, "the daemon ended before it had cancelled");
+	}
+	pthread_mutex_unlock(&move->lock);
+	return error_none();
+}
+
+EXPORT int ramp_move_end(struct ramp_move *move)
+{
+	struct ramp_move_event event;
+	int rc;
+
+	if (!move)
+		return error_none();
+	while (!move->told)
+		ramp_move_next(move, -1, &event);
+	rc = move->result ? error_set(-move->result, move->migrate.node, move->text) : error_none();
+	move_free(move);
+	return rc;
+}

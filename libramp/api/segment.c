@@ -1,0 +1,344 @@
+/*
+ * Segments: allocated, mapped, grown, removed.
+ *
+ * A segment is mapped whole, to the end of its extent: so that it can grow without another mapping.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/session.h"
+#include "core_choice.h"
+#include "error.h"
+#include "handle.h"
+#include "list.h"
+
+#define EXPORT	       __attribute__((visibility("default")))
+#define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
+
+struct ramp_segment {
+	struct ramp *ramp;
+	int fd; /* open for as long as it is mapped here */
+	uint64_t id, extent;
+	void *data;
+};
+
+/* Returns the descriptor of a node's directory, or a negative errno. */
+static int open_node(const struct ramp *ramp, const char *node)
+{
+	int fd = openat(ramp->fd, node, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* ---- mapping -------------------------------------------------------------------------------- */
+
+static int map_range(struct ramp_segment *s, const char *name, int flags, uint64_t len)
+{
+	const struct core_calls *core = core_choice();
+	char reason[SESSION_TEXT_MAX] = "";
+	struct attach_call call = {
+		.len = len,
+		.prot = flags & RAMP_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE,
+		.flags = MAP_SHARED,
+		.fd = s->fd,
+		.reason = reason,
+	};
+	uint64_t at;
+	int rc;
+
+	if (!core)
+		return error_set(ELIBACC, name, "rampfs-run's library is of another version");
+	rc = core->map(&call, &at);
+	if (rc)
+		return error_set(-rc, name, reason);
+	s->data = (void *)(uintptr_t)at;
+	return 0;
+}
+
+static void unmap_range(void *at, uint64_t len)
+{
+	const struct core_calls *core = core_choice();
+
+	if (core)
+		core->unmap(at, len);
+}
+
+static int read_extent(const struct ramp_segment *s, uint64_t *extent)
+{
+	char text[32];
+	ssize_t n = fgetxattr(s->fd, "user.ramp.extent", text, sizeof(text) - 1);
+	char *end;
+
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	*extent = strtoull(text, &end, 10);
+	return *end || !*extent ? -EPROTO : 0;
+}
+
+/* The extent is known once the first page is mapped. */
+static int map_whole(struct ramp_segment *s, const char *name, int flags)
+{
+	int rc = map_range(s, name, flags, RAMP_PAGE_BYTES);
+
+	if (rc)
+		return rc;
+	rc = read_extent(s, &s->extent);
+	if (rc)
+		error_set(-rc, name, "its extent can't be read");
+	else
+		rc = map_range(s, name, flags, s->extent);
+	unmap_range(s->data, RAMP_PAGE_BYTES);
+	return rc;
+}
+
+static int fill(struct ramp_segment *s, const char *name, int flags)
+{
+	struct stat st;
+
+	if (fstat(s->fd, &st))
+		return error_set(errno, name, NULL);
+	if (st.st_ino < RAMP_SEGMENT_ID_MIN)
+		return error_set(EINVAL, name, "is not a segment");
+	s->id = st.st_ino;
+	return map_whole(s, name, flags);
+}
+
+/* Takes the open file; maps it, and hands it out. */
+static int segment_map(struct ramp *ramp, int fd, const char *name, int flags,
+		       struct ramp_segment **out)
+{
+	struct ramp_segment *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s) {
+		close(fd);
+		return error_set(ENOMEM, name, NULL);
+	}
+	s->fd = fd;
+	rc = fill(s, name, flags);
+	if (rc) {
+		close(fd);
+		free(s);
+		return rc;
+	}
+	s->ramp = handle_get(ramp);
+	*out = s;
+	return error_none();
+}
+
+/* ---- allocation ----------------------------------------------------------------------------- */
+
+static bool is_name(const char *name)
+{
+	return name && name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+	       strcmp(name, "..") != 0 && strlen(name) <= RAMP_NAME_MAX;
+}
+
+static int set_text(int fd, const char *attribute, const char *value)
+{
+	return fsetxattr(fd, attribute, value, strlen(value), 0) ? -errno : 0;
+}
+
+static uint64_t round_extent(uint64_t extent)
+{
+	uint64_t rounded = UINT64_C(64) << 20;
+
+	while (rounded < extent)
+		rounded *= 2;
+	return rounded;
+}
+
+static int set_up(int fd, const struct ramp_alloc *what)
+{
+	char text[32];
+	int rc = 0;
+
+	if (what->mode && fchmod(fd, what->mode & 0777))
+		return error_set(errno, what->name, "its mode");
+	if (what->no_huge)
+		rc = set_text(fd, "user.ramp.pages", "small");
+	if (!rc && what->extent) {
+		snprintf(text, sizeof(text), "%llu",
+			 (unsigned long long)round_extent(what->extent));
+		rc = set_text(fd, "user.ramp.extent", text);
+	}
+	if (rc)
+		return error_set(-rc, what->name,
+				 rc == -EDQUOT ? "the user has too many addresses" : NULL);
+	if (ftruncate(fd, (off_t)((what->size + RAMP_PAGE_BYTES - 1) & ~(RAMP_PAGE_BYTES - 1))))
+		return error_set(errno, what->name, "its size");
+	return 0;
+}
+
+static int alloc_in(struct ramp *ramp, int dir, const struct ramp_alloc *what,
+		    struct ramp_segment **out)
+{
+	int rc, fd = openat(dir, what->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return error_set(errno, what->name, NULL);
+	rc = set_up(fd, what);
+	if (rc)
+		close(fd);
+	else
+		rc = segment_map(ramp, fd, what->name, 0, out);
+	if (rc)
+		unlinkat(dir, what->name, 0);
+	return rc;
+}
+
+EXPORT int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct ramp_segment **out)
+{
+	int rc, dir;
+
+	*out = NULL;
+	if (!is_name(what->name))
+		return error_set(EINVAL, "ramp_alloc", "no name of a segment");
+	if (!what->size || what->size > SIZE_MAX_BYTES || what->extent > SIZE_MAX_BYTES / 2)
+		return error_set(EINVAL, what->name, "no size of a segment");
+	if (what->extent && what->extent < what->size)
+		return error_set(EINVAL, what->name, "the extent is smaller than the size");
+	dir = open_node(ramp, ramp->node);
+	if (dir < 0)
+		return error_set(-dir, ramp->node, NULL);
+	rc = alloc_in(ramp, dir, what, out);
+	close(dir);
+	return rc;
+}
+
+EXPORT int ramp_free(struct ramp *ramp, const char *node, const char *name)
+{
+	int rc, dir;
+
+	if (!is_name(name))
+		return error_set(EINVAL, "ramp_free", "no name of a segment");
+	dir = open_node(ramp, node ? node : ramp->node);
+	if (dir < 0)
+		return error_set(-dir, node ? node : ramp->node, NULL);
+	rc = unlinkat(dir, name, 0) ? error_set(errno, name, NULL) : error_none();
+	close(dir);
+	return rc;
+}
+
+/* ---- what is there already ------------------------------------------------------------------ */
+
+static int open_mode(int flags)
+{
+	return (flags & RAMP_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW;
+}
+
+/* Says on which other node a segment of that name is, where this node has none. */
+static int not_here(struct ramp *ramp, const char *name)
+{
+	struct ramp_info info;
+	char why[128];
+
+	if (list_find(ramp, 0, name, &info))
+		return error_set(ENOENT, name, NULL);
+	snprintf(why, sizeof(why), "it is on node %s", info.node);
+	return error_set(EREMOTE, name, why);
+}
+
+EXPORT int ramp_get(struct ramp *ramp, const char *name, int flags, struct ramp_segment **out)
+{
+	int dir, fd, code;
+
+	*out = NULL;
+	if (!is_name(name) || (flags & ~RAMP_READ_ONLY))
+		return error_set(EINVAL, "ramp_get", "no name of a segment, or an unknown flag");
+	dir = open_node(ramp, ramp->node);
+	if (dir < 0)
+		return error_set(-dir, ramp->node, NULL);
+	fd = openat(dir, name, open_mode(flags));
+	code = errno;
+	close(dir);
+	if (fd < 0)
+		return code == ENOENT ? not_here(ramp, name) : error_set(code, name, NULL);
+	return segment_map(ramp, fd, name, flags, out);
+}
+
+EXPORT int ramp_get_id(struct ramp *ramp, uint64_t id, int flags, struct ramp_segment **out)
+{
+	struct ramp_info info;
+	int rc;
+
+	*out = NULL;
+	if (list_find(ramp, id, NULL, &info))
+		return error_set(ENOENT, "ramp_get_id", "there is no segment of that number");
+	rc = ramp_get(ramp, info.name, flags, out);
+	if (!rc && *out && (*out)->id != id) { /* renamed, or moved, between the two */
+		ramp_put(*out);
+		*out = NULL;
+		return error_set(EAGAIN, "ramp_get_id", "its name was changed just now");
+	}
+	return rc;
+}
+
+EXPORT void ramp_put(struct ramp_segment *s)
+{
+	if (!s)
+		return;
+	unmap_range(s->data, s->extent);
+	close(s->fd);
+	handle_put(s->ramp);
+	free(s);
+}
+
+EXPORT void *ramp_data(const struct ramp_segment *s)
+{
+	return s->data;
+}
+
+EXPORT uint64_t ramp_extent(const struct ramp_segment *s)
+{
+	return s->extent;
+}
+
+EXPORT uint64_t ramp_id(const struct ramp_segment *s)
+{
+	return s->id;
+}
+
+EXPORT int64_t ramp_size(const struct ramp_segment *s)
+{
+	struct stat st;
+
+	if (fstat(s->fd, &st))
+		return error_set(errno, "ramp_size", NULL);
+	error_none();
+	return st.st_size;
+}
+
+EXPORT int ramp_resize(struct ramp_segment *s, uint64_t size)
+{
+	if (size > s->extent)
+		return error_set(EFBIG, "ramp_resize", "that is more than its extent");
+	if (ftruncate(s->fd, (off_t)size))
+		return error_set(errno, "ramp_resize", NULL);
+	return error_none();
+}
+
+EXPORT int ramp_stat(const struct ramp_segment *s, struct ramp_info *out)
+{
+	if (list_find(s->ramp, s->id, NULL, out))
+		return error_set(ENOENT, "ramp_stat", "it was removed");
+	return error_none();
+}
+
+EXPORT int ramp_migrate(struct ramp_segment *s, const char *node,
+			const struct ramp_move_options *options)
+{
+	struct ramp_move *move;
+	int rc = ramp_move_begin(s->ramp, s->id, node, options, &move);
+
+	return rc ? rc : ramp_move_end(move);
+}

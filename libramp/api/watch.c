@@ -1,0 +1,236 @@
+/*
+ * Watches: LISTEN and EVENT of the session (base/session.h).
+ *
+ * Happy path: ramp_watch_begin sends LISTEN and waits for LISTENING; each ramp_watch_next takes an
+ * EVENT.
+ *
+ * How it fails: where the daemon hangs up, the next one is asked, for as long as it takes. What
+ * happened in between is not told, so the watch tells RAMP_MISSED. A segment that was pulled then is
+ * told of again by the new daemon; the epoch of its attempt says so.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/daemon_request.h"
+#include "daemon_link.h"
+#include "error.h"
+
+#define EXPORT	  __attribute__((visibility("default")))
+#define ANSWER_MS 10000 /* for the first EVENT */
+#define HEARD_MAX 64	/* arrivals that are remembered */
+
+struct heard {
+	uint64_t id, epoch;
+};
+
+struct ramp_watch {
+	struct session_msg listen; /* what is asked */
+	pthread_mutex_t lock;	   /* protects the rest */
+	struct daemon_link link;
+	bool listening; /* the daemon has said so */
+	bool missed;	/* to be told */
+	int refused;	/* a positive errno, which a daemon has answered; it stays so */
+	char why[SESSION_TEXT_MAX];
+	struct heard heard[HEARD_MAX]; /* a ring */
+	unsigned next_heard;
+};
+
+/* ---- under watch->lock ---------------------------------------------------------------------- */
+
+static void ask_again(struct ramp_watch *watch)
+{
+	watch->missed |= watch->listening;
+	watch->listening = false;
+	if (link_ask(&watch->link, &watch->listen))
+		link_rest(&watch->link);
+}
+
+/* Whether this arrival was told before: by a daemon that has ended since. */
+static bool was_heard(struct ramp_watch *watch, const struct session_msg *msg)
+{
+	for (size_t i = 0; i < HEARD_MAX; i++)
+		if (watch->heard[i].id == msg->segment && watch->heard[i].epoch == msg->all)
+			return true;
+	watch->heard[watch->next_heard++ % HEARD_MAX] =
+		(struct heard){.id = msg->segment, .epoch = msg->all};
+	return false;
+}
+
+static void refuse(struct ramp_watch *watch, const struct session_msg *msg)
+{
+	watch->refused = (int)msg->result;
+	snprintf(watch->why, sizeof(watch->why), "%s", msg->text);
+	link_hang_up(&watch->link);
+	link_stay_readable(&watch->link);
+}
+
+/* Returns true where it is an event for the program. */
+static bool heed(struct ramp_watch *watch, const struct session_msg *msg, struct ramp_event *event)
+{
+	if (msg->type != SESSION_EVENT)
+		return false;
+	if (msg->mode == SESSION_LISTENING) {
+		watch->listening = !msg->result;
+		if (msg->result)
+			refuse(watch, msg);
+		return false;
+	}
+	if (msg->mode == SESSION_ARRIVED && was_heard(watch, msg))
+		return false;
+	event->kind = msg->mode == SESSION_ARRIVED ? RAMP_ARRIVED
+		      : msg->mode == SESSION_WHOLE ? RAMP_WHOLE
+						   : RAMP_LEFT;
+	event->id = msg->segment;
+	event->size = msg->len;
+	event->lost = msg->done;
+	memcpy(event->node, msg->node, sizeof(event->node));
+	memcpy(event->name, msg->name, sizeof(event->name));
+	return msg->mode >= SESSION_ARRIVED && msg->mode <= SESSION_LEFT;
+}
+
+/* Returns 0 with an event; -EAGAIN: none yet; or the negative errno of a refusal. */
+static int look(struct ramp_watch *watch, struct ramp_event *event)
+{
+	struct session_msg msg;
+	int rc;
+
+	if (watch->refused)
+		return -watch->refused;
+	/* A message that is none for the program may be followed by another one. */
+	do {
+		rc = link_take(&watch->link, &msg);
+	} while (!rc && !heed(watch, &msg, event));
+	if (rc == -EPIPE)
+		ask_again(watch);
+	if (!rc || !watch->missed || !watch->listening)
+		return rc ? -EAGAIN : 0;
+	watch->missed = false;
+	event->kind = RAMP_MISSED;
+	return 0;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+EXPORT int ramp_watch_fd(const struct ramp_watch *watch)
+{
+	return watch->link.epoll;
+}
+
+static int next_event(struct ramp_watch *watch, struct ramp_event *event)
+{
+	int rc;
+
+	memset(event, 0, sizeof(*event));
+	pthread_mutex_lock(&watch->lock);
+	rc = look(watch, event);
+	pthread_mutex_unlock(&watch->lock);
+	return rc;
+}
+
+static int next_until(struct ramp_watch *watch, uint64_t until_ms, struct ramp_event *event)
+{
+	int rc;
+
+	while ((rc = next_event(watch, event)) == -EAGAIN)
+		if (!link_wait(&watch->link, until_ms))
+			return -ETIMEDOUT;
+	return rc;
+}
+
+EXPORT int ramp_watch_next(struct ramp_watch *watch, int timeout_ms, struct ramp_event *event)
+{
+	int rc = next_until(watch, link_until_ms(timeout_ms), event);
+
+	return rc ? error_set(-rc, "ramp_watch_next", watch->refused ? watch->why : NULL)
+		  : error_none();
+}
+
+EXPORT void ramp_watch_end(struct ramp_watch *watch)
+{
+	if (!watch)
+		return;
+	link_close(&watch->link);
+	pthread_mutex_destroy(&watch->lock);
+	free(watch);
+}
+
+/* Waits for LISTENING. A daemon that hangs up at once does not know LISTEN. */
+static int await_listening(struct ramp_watch *watch)
+{
+	uint64_t until_ms = link_until_ms(ANSWER_MS);
+	struct session_msg msg;
+	struct ramp_event none;
+	int rc;
+
+	while (!watch->listening && !watch->refused) {
+		rc = link_take(&watch->link, &msg);
+		if (rc == -EPIPE)
+			return error_set(EOPNOTSUPP, watch->link.ramp->path,
+					 "its daemon tells no events: it is of an older version");
+		if (!rc)
+			heed(watch, &msg, &none);
+		else if (!link_wait(&watch->link, until_ms))
+			return error_set(ETIMEDOUT, watch->link.ramp->path,
+					 "its daemon does not answer");
+	}
+	return watch->refused ? error_set(watch->refused, "ramp_watch_begin", watch->why) : 0;
+}
+
+EXPORT int ramp_watch_begin(struct ramp *ramp, const struct ramp_watch_options *options,
+			    struct ramp_watch **out)
+{
+	struct ramp_watch *watch = calloc(1, sizeof(*watch));
+	int rc;
+
+	*out = NULL;
+	if (!watch)
+		return error_set(ENOMEM, "ramp_watch_begin", NULL);
+	pthread_mutex_init(&watch->lock, NULL);
+	watch->listen.type = SESSION_LISTEN;
+	if (options) {
+		watch->listen.segment = options->id;
+		watch->listen.flags = options->receive ? SESSION_ARM : 0;
+		if (options->pattern)
+			snprintf(watch->listen.name, sizeof(watch->listen.name), "%s",
+				 options->pattern);
+	}
+	rc = link_open(&watch->link, ramp);
+	if (!rc)
+		rc = link_ask(&watch->link, &watch->listen);
+	rc = rc ? error_set(-rc, ramp->path, "its daemon can't be asked") : await_listening(watch);
+	if (rc) {
+		ramp_watch_end(watch);
+		return rc;
+	}
+	*out = watch;
+	return error_none();
+}
+
+EXPORT int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags,
+			struct ramp_segment **out)
+{
+	uint64_t until_ms = link_until_ms(timeout_ms);
+	struct ramp_event event;
+	int rc;
+
+	*out = NULL;
+	for (;;) {
+		rc = next_until(watch, until_ms, &event);
+		if (rc)
+			return error_set(-rc, "ramp_receive", watch->refused ? watch->why : NULL);
+		if (event.kind == RAMP_MISSED)
+			return error_set(ESTALE, "ramp_receive",
+					 "the daemon was followed by another one: segments may "
+					 "have come meanwhile");
+		if (event.kind != RAMP_ARRIVED)
+			continue;
+		rc = ramp_get_id(watch->link.ramp, event.id, flags, out);
+		if (rc != -ENOENT && rc != -EREMOTE && rc != -EAGAIN)
+			return rc; /* else it has gone again */
+	}
+}

@@ -1,0 +1,265 @@
+/*
+ * libramp: segments of memory that move between machines, for C and C++.
+ *
+ * A segment is RAM that one node of a rampfs cluster owns; its name is a file below the cluster's
+ * mount. It has one range of addresses, the same on all nodes, so pointers into it stay right when
+ * it moves. The model and the calls follow RAMP (Memon, "RAMP: RDMA Migration Platform", MMath
+ * thesis, University of Waterloo 2018, section 3.3); libramp(3) says where they differ.
+ *
+ *   struct ramp *ramp;
+ *   struct ramp_segment *cache;
+ *   ramp_open(NULL, &ramp);
+ *   ramp_alloc(ramp, &(struct ramp_alloc){.name = "cache", .size = 1 << 30}, &cache);
+ *   build(ramp_data(cache));
+ *   ramp_migrate(cache, "b", NULL);
+ *
+ * Programs need no rampfs-run(1). In a program that runs under it the library uses the shim's agent
+ * and mappings.
+ *
+ * Errors: a function that returns an int returns 0 or more on success and a negative errno on
+ * failure; ramp_error() then says in words what failed and why.
+ *
+ * Thread-safety: all functions may be called by any thread at any time, on the same object too,
+ * except that ramp_put(), ramp_close(), ramp_move_end() and ramp_watch_end() are an object's last
+ * call. None may be
+ * called in a signal handler.
+ *
+ * fork(2): a child has the mappings of its parent, and may use the parent's objects; an object that
+ * both put is put twice, harmlessly. After exec nothing is left.
+ */
+#ifndef RAMP_H
+#define RAMP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RAMP_API_VERSION 1 /* of this header; grows with each addition */
+
+/* Names, in bytes without the NUL. */
+#define RAMP_API_NODE_MAX 63
+#define RAMP_API_NAME_MAX 255
+
+struct ramp;	     /* a mount that is in use */
+struct ramp_segment; /* a segment that is mapped */
+struct ramp_move;    /* a migration that was asked for */
+struct ramp_watch;   /* a subscription to what happens to segments at this node */
+
+/* Returns what the calling thread's last call failed with, in words, without a newline; "" after a
+   success. Valid until the thread's next call. */
+const char *ramp_error(void);
+
+/* Returns RAMP_API_VERSION of the library that is loaded. */
+int ramp_api_version(void);
+
+/* ---- a mount -------------------------------------------------------------------------------- */
+
+/*
+ * Opens the cluster's mount of that path; NULL: that of the environment variable RAMPFS_MOUNT, or
+ * else the only rampfs mount of this machine. Does not block for longer than a stat(2) of it.
+ * -ENOENT: there is no such path, or no rampfs mount; -ENOTUNIQ: there are several; -ENOTTY: it is
+ * no rampfs mount; -EPERM: its filesystem was mounted by another user than root; -ENOMEM, -EMFILE.
+ */
+int ramp_open(const char *mount, struct ramp **out);
+
+/* Frees it. Its segments stay mapped, and can be used and put. NULL: does nothing. */
+void ramp_close(struct ramp *ramp);
+
+/* Returns the mount's path, or the name of the node whose mount it is. Valid until ramp_close(). */
+const char *ramp_mount(const struct ramp *ramp);
+const char *ramp_node(const struct ramp *ramp);
+
+/* Returns the first address of the arena, from which the cluster's segments get their addresses;
+   *len (NULL: not wanted) becomes its length in bytes. */
+void *ramp_arena(const struct ramp *ramp, uint64_t *len);
+
+/* ---- segments ------------------------------------------------------------------------------- */
+
+struct ramp_alloc {
+	const char *name; /* not taken at this node; no '/' */
+	uint64_t size;	  /* in bytes, at least 1: rounded up to pages (4096 bytes) */
+	/* How far it may ever grow, in bytes, rounded up to a power of two of 64 MiB at least.
+	   0: the cluster's own choice, four times its size or more. */
+	uint64_t extent;
+	mode_t mode; /* as of open(2), without the umask; 0: 0600 */
+	int no_huge; /* not 0: memory in pages of 4 KiB alone (user.ramp.pages=small) */
+};
+
+/*
+ * Allocates a segment of this node, filled with zeros, and maps it. The caller puts it with
+ * ramp_put(); it stays, with its bytes, until ramp_free(). Blocks for commits of the cluster.
+ *
+ * All or nothing: after an error there is no such segment (but for a program that is killed in the
+ * middle, which may leave an empty file of that name).
+ *
+ * -EEXIST: the name is taken; -EINVAL: no name, a '/' in it, size 0, extent less than size;
+ * -ENOSPC: the node's capacity or the arena is full; -EDQUOT: the user has too many addresses;
+ * -EROFS: no quorum; -EACCES: the node's directory is not writable for this user.
+ */
+int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct ramp_segment **out);
+
+#define RAMP_READ_ONLY 1 /* ramp_get: a store is SIGSEGV */
+
+/*
+ * Maps a segment that this node owns, by its name; or by its number, whatever its name is. flags:
+ * RAMP_READ_ONLY or 0. The caller puts it.
+ * -ENOENT: there is none; -EREMOTE: it is on another node (ramp_error() names it); -EACCES; -EIO:
+ * it was rolled back (rampfs-migrate --reclaim); -EROFS: no quorum, and it was never mapped.
+ */
+int ramp_get(struct ramp *ramp, const char *name, int flags, struct ramp_segment **out);
+int ramp_get_id(struct ramp *ramp, uint64_t id, int flags, struct ramp_segment **out);
+
+/* Unmaps it, where this was the process's last mapping of it, and frees the object. NULL: does
+   nothing. Its memory stays allocated on its node. */
+void ramp_put(struct ramp_segment *segment);
+
+/*
+ * Deallocates a segment: removes its name on whichever node has it. Its memory is freed when no
+ * process has it mapped any more. -ENOENT: there is none; -EBUSY: it is moving just now.
+ */
+int ramp_free(struct ramp *ramp, const char *node, const char *name);
+
+/* Returns its first address: the same on every node, for its life. */
+void *ramp_data(const struct ramp_segment *segment);
+/* Returns how many bytes are mapped from there on: the segment's extent. Those behind its size are
+   SIGBUS until it has grown. */
+uint64_t ramp_extent(const struct ramp_segment *segment);
+uint64_t ramp_id(const struct ramp_segment *segment); /* its number, never used again */
+
+/* Returns its size in bytes; -EREMOTE and other errors as a negative number. */
+int64_t ramp_size(const struct ramp_segment *segment);
+/* Makes it that large: new bytes are zeros, cut ones are gone. -ENOSPC, -EFBIG (more than the
+   extent), -EREMOTE, -EINVAL. */
+int ramp_resize(struct ramp_segment *segment, uint64_t size);
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+struct ramp_info {
+	uint64_t id, size, extent;
+	uint64_t addr;			    /* 0: it was never mapped */
+	uint64_t resident;		    /* bytes in this node's memory */
+	char node[RAMP_API_NODE_MAX + 1];   /* the directory in which it is: its owner */
+	char source[RAMP_API_NODE_MAX + 1]; /* where pages of it still are; "": nowhere */
+	char target[RAMP_API_NODE_MAX + 1]; /* where it is moving to; "": it is not */
+	char name[RAMP_API_NAME_MAX + 1];
+	char state[32]; /* "stable", "moving", "pulling", "in doubt", ... */
+};
+
+/* Tells of one segment: as ramp_list(). */
+int ramp_stat(const struct ramp_segment *segment, struct ramp_info *out);
+
+/*
+ * Calls `each` for all segments that the node of that name owns or that are moving to it (NULL: of
+ * all nodes), of one moment, as this node knows it. A call that returns another value than 0 ends it. Returns that value, or 0;
+ * -ENOENT: there is no such node.
+ */
+int ramp_list(struct ramp *ramp, const char *node,
+	      int (*each)(void *arg, const struct ramp_info *info), void *arg);
+
+/* ---- moving --------------------------------------------------------------------------------- */
+
+enum ramp_mode {
+	RAMP_LAZY,   /* ownership at once; pages follow, on demand and in the background */
+	RAMP_DEMAND, /* ownership at once; pages follow as they are touched */
+	RAMP_COPY,   /* all pages first; programs stand still meanwhile */
+};
+
+struct ramp_move_options {
+	enum ramp_mode mode;
+	const char *new_name; /* NULL: keeps its name */
+	int wait_whole;	      /* not 0: ends when every page is at the target */
+	int progress;	      /* not 0: ramp_move_next() tells of progress */
+};
+
+/*
+ * Moves a segment to that node, as mv(1) does: blocks until the node owns it (or until every page
+ * is there: wait_whole). options NULL: all 0. The mapping stays, and a touch of it is SIGBUS until
+ * the segment is back, when it shows it again.
+ * -EBUSY: a process that maps it can't let go of it, or it moves already; -EEXIST: the name is
+ * taken there; -ENOENT: no such node, or the segment was removed; -ENOSPC; -EHOSTUNREACH: the node
+ * does not answer; -EROFS: no quorum; -EINPROGRESS: this node's daemon has ended, and the move may
+ * continue.
+ */
+int ramp_migrate(struct ramp_segment *segment, const char *node,
+		 const struct ramp_move_options *options);
+
+/* The same in steps. Asks for it and returns at once. `id`: ramp_id(), of a segment of any node. */
+int ramp_move_begin(struct ramp *ramp, uint64_t id, const char *node,
+		    const struct ramp_move_options *options, struct ramp_move **out);
+/* Returns a descriptor that poll(2) calls readable when ramp_move_next() has something to tell. It
+   stays the library's. */
+int ramp_move_fd(const struct ramp_move *move);
+
+struct ramp_move_event {
+	int ended;	     /* not 0: it is over, with `result` */
+	int result;	     /* 0 or a negative errno */
+	uint64_t pages, all; /* that have come, of how many; of 4096 bytes */
+	char text[400];	     /* the state's name; once it has ended why it failed, or "" */
+};
+
+/* Takes the next news; waits for them timeout_ms at most (0: not at all; -1: for as long as it
+   takes). -ETIMEDOUT: there is none; -EALREADY: its end was told. */
+int ramp_move_next(struct ramp_move *move, int timeout_ms, struct ramp_move_event *event);
+/* Gives the move up: before the hand-over the segment stays (-EINTR in the event that ends it), after
+   it nothing changes. Returns at once. */
+int ramp_move_cancel(struct ramp_move *move);
+/* Waits for the end of it and frees it. Returns the result, or -EINPROGRESS as above. NULL: does
+   nothing. */
+int ramp_move_end(struct ramp_move *move);
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+enum ramp_event_kind {
+	RAMP_ARRIVED = 1, /* this node owns it from now on; `node`: from where its pages follow */
+	RAMP_WHOLE,	  /* every page of it is here, but for the `lost` ones */
+	RAMP_LEFT,	  /* `node` owns it */
+	RAMP_MISSED,	  /* the node's daemon was followed by another one: of what happened
+			     meanwhile, nothing is told (ramp_list() shows what is) */
+};
+
+struct ramp_event {
+	enum ramp_event_kind kind;
+	uint64_t id, size;
+	uint64_t lost; /* WHOLE: pages of 4096 bytes that were lost with their source */
+	char node[RAMP_API_NODE_MAX + 1];
+	char name[RAMP_API_NAME_MAX + 1];
+};
+
+struct ramp_watch_options {
+	const char *pattern; /* of names, as of fnmatch(3); NULL: any name */
+	uint64_t id;	     /* 0: any segment */
+	int receive; /* not 0: it is a receiver: arrivals come to it, and to no other receiver */
+};
+
+/*
+ * Begins to hear what happens at this node to segments that the calling user may read. options NULL:
+ * all of them. The caller ends it with ramp_watch_end(). Waits for the daemon, 10 s at most.
+ * -EBUSY: another receiver of the same pattern and id is there; of receivers of different ones the
+ * first gets what matches both. -EOPNOTSUPP: the daemon is of an older version.
+ */
+int ramp_watch_begin(struct ramp *ramp, const struct ramp_watch_options *options,
+		     struct ramp_watch **out);
+/* Returns a descriptor that poll(2) calls readable when ramp_watch_next() may have something to
+   tell. It stays the library's. */
+int ramp_watch_fd(const struct ramp_watch *watch);
+/* Takes the next event; waits for it timeout_ms at most (0: not at all; -1: for as long as it takes).
+   -ETIMEDOUT: there is none. A program that does not take them loses some: RAMP_MISSED. */
+int ramp_watch_next(struct ramp_watch *watch, int timeout_ms, struct ramp_event *event);
+void ramp_watch_end(struct ramp_watch *watch);
+
+/*
+ * Waits for the next arrival of a watch and maps that segment, whose pages may still follow. Other
+ * events that come before it are dropped. flags: as of ramp_get(). The caller puts the segment.
+ * -ETIMEDOUT: none has come; -ESTALE: RAMP_MISSED; and as ramp_get().
+ */
+int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags, struct ramp_segment **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * Subscribers hear of segments that their users may read (the permission bits of the segment's
+ * row), and that LISTEN names by number or by a pattern.
+ *
+ * An armed subscriber is a receiver: of all armed ones that match, the one that came first hears of
+ * an arrival, and the others do not. A subscriber that does not read is hung up on (conn_send), and
+ * comes again.
+ */
+#include "subscribers.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+#include "client/clients.h"
+#include "client/conn.h"
+
+struct subscriber {
+	TAILQ_ENTRY(subscriber) link; /* in programs->subscribers, the oldest first */
+	struct programs *programs;
+	struct session_conn *conn;
+	ramp_segment_t id; /* 0: any */
+	char pattern[RAMP_NAME_MAX + 1];
+	bool armed;
+	gid_t *groups; /* supplementary ones, from when it connected */
+	size_t n_groups;
+};
+
+/* ---- what it may hear of -------------------------------------------------------------------- */
+
+/* Returns -errno; 0: the groups are known (there may be none). */
+static int read_groups(struct subscriber *s)
+{
+	socklen_t len = 0;
+
+	if (getsockopt(s->conn->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0)
+		return 0;
+	if (errno != ERANGE)
+		return -errno;
+	s->groups = malloc(len);
+	if (!s->groups)
+		return -ENOMEM;
+	if (getsockopt(s->conn->fd, SOL_SOCKET, SO_PEERGROUPS, s->groups, &len))
+		return -errno;
+	s->n_groups = len / sizeof(gid_t);
+	return 0;
+}
+
+static bool in_group(const struct subscriber *s, gid_t group)
+{
+	if (s->conn->gid == group)
+		return true;
+	for (size_t i = 0; i < s->n_groups; i++)
+		if (s->groups[i] == group)
+			return true;
+	return false;
+}
+
+static bool may_read(const struct subscriber *s, const struct programs_event *event)
+{
+	if (s->conn->uid == 0)
+		return true;
+	if (s->conn->uid == event->uid)
+		return event->mode & 0400;
+	return event->mode & (in_group(s, event->gid) ? 0040 : 0004);
+}
+
+static bool matches(const struct subscriber *s, const struct programs_event *event)
+{
+	return (!s->id || s->id == event->id) &&
+	       (!s->pattern[0] || fnmatch(s->pattern, event->name, 0) == 0) && may_read(s, event);
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static void tell(struct subscriber *s, const struct programs_event *event)
+{
+	struct session_msg msg = {
+		.type = SESSION_EVENT,
+		.mode = (uint8_t)event->kind,
+		.segment = event->id,
+		.len = event->size,
+		.done = event->lost_pages,
+		.all = event->epoch,
+	};
+
+	memcpy(msg.node, event->node, sizeof(msg.node));
+	memcpy(msg.name, event->name, sizeof(msg.name));
+	conn_send(s->conn, &msg);
+}
+
+void programs_announce(struct programs *p, const struct programs_event *event)
+{
+	bool received = false;
+	struct subscriber *s, *next;
+
+	for (s = TAILQ_FIRST(&p->subscribers); s; s = next) {
+		next = TAILQ_NEXT(s, link); /* conn_send may end it */
+		if (!matches(s, event))
+			continue;
+		if (event->kind == SESSION_ARRIVED && s->armed) {
+			if (received)
+				continue;
+			received = true;
+		}
+		tell(s, event);
+	}
+}
+
+/* ---- one of them ---------------------------------------------------------------------------- */
+
+static bool is_taken(const struct programs *p, const struct session_msg *listen)
+{
+	const struct subscriber *s;
+
+	TAILQ_FOREACH (s, &p->subscribers, link)
+		if (s->armed && s->id == listen->segment && strcmp(s->pattern, listen->name) == 0)
+			return true;
+	return false;
+}
+
+static void answer(struct session_conn *conn, int result, const char *text)
+{
+	struct session_msg msg = {
+		.type = SESSION_EVENT, .mode = SESSION_LISTENING, .result = (uint32_t)result};
+
+	memcpy(msg.text, text, strlen(text) + 1);
+	session_send(conn->fd, &msg, NULL, 0, MSG_DONTWAIT);
+}
+
+static void subscriber_free(struct subscriber *s)
+{
+	free(s->groups);
+	free(s);
+}
+
+struct subscriber *subscriber_begin(struct programs *p, struct session_conn *conn,
+				    const struct session_msg *listen)
+{
+	struct subscriber *s = calloc(1, sizeof(*s));
+
+	if (!s) {
+		answer(conn, ENOMEM, "the daemon is out of memory");
+		return NULL;
+	}
+	s->programs = p;
+	s->conn = conn;
+	s->id = listen->segment;
+	s->armed = listen->flags & SESSION_ARM;
+	memcpy(s->pattern, listen->name, sizeof(s->pattern));
+	if (s->armed && is_taken(p, listen))
+		answer(conn, EBUSY, "another program receives that already");
+	else if (read_groups(s))
+		answer(conn, EIO, "the groups of the process that has connected can't be read");
+	else {
+		TAILQ_INSERT_TAIL(&p->subscribers, s, link);
+		answer(conn, 0, "");
+		return s;
+	}
+	subscriber_free(s);
+	return NULL;
+}
+
+void subscriber_end(struct subscriber *s)
+{
+	TAILQ_REMOVE(&s->programs->subscribers, s, link);
+	subscriber_free(s);
+}

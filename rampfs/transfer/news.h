@@ -1,0 +1,14 @@
+/*
+ * What programs that subscribe hear of moves (programs_announce).
+ */
+#ifndef RAMP_NEWS_H
+#define RAMP_NEWS_H
+
+#include "base/session.h"
+#include "move.h"
+
+/* Tells subscribers of this node what has become of the move's segment. A segment of which the
+   tables know nothing any more is not told of. Control loop. */
+void news_tell(struct move *m, enum session_event kind);
+
+#endif
