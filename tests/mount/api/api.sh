@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# libramp.so on real mounts (api_user.c): by itself, and in programs that run under rampfs-run.
+# libramp.so on real mounts (api_user.c, python.py): by itself, and in programs that run under rampfs-run.
 . tests/lib/slow_net.sh
 slow_net_enter "$@"
 . tests/lib/cluster.sh
@@ -35,6 +35,18 @@ M
 cp contrib/examples/hello.c "$scratch/project/"
 cmake -S "$scratch/project" -B "$scratch/project/build" -DCMAKE_PREFIX_PATH="$scratch/installed" >"$scratch/cmake.log" 2>&1 &&
 	cmake --build "$scratch/project/build" >>"$scratch/cmake.log" 2>&1 || fail "$(cat "$scratch/cmake.log")"
+
+echo "Python: the module and its example, from the installed tree"
+PYTHONPATH=$(dirname "$(find "$scratch/installed" -name rampfs.py)")
+export PYTHONPATH
+timeout -k 5 120 /usr/bin/python3 tests/mount/api/python.py "$mnt/a" "$mnt/b" || fail "python.py"
+timeout -k 5 120 rampfs-run /usr/bin/python3 tests/mount/api/python.py "$mnt/a" "$mnt/b" 2>"$scratch/err" || fail "python.py under rampfs-run: $(cat "$scratch/err")"
+RAMPFS_MOUNT=$mnt/b timeout 120 /usr/bin/python3 contrib/examples/index.py --receive >"$scratch/received" &
+receiver=$!
+within 20 grep -q waits "$scratch/received"
+RAMPFS_MOUNT=$mnt/a timeout 120 /usr/bin/python3 contrib/examples/index.py b
+wait $receiver
+same "node b waits nearest to vector 4711 on node b: 4711" "$(paste -sd' ' "$scratch/received")" "the example's receiver"
 
 for with in "" "rampfs-run"; do
 	# shellcheck disable=SC2206

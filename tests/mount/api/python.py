@@ -1,0 +1,161 @@
+"""The Python module on a cluster's mounts: python.py MOUNT-A MOUNT-B (of nodes a and b)."""
+import asyncio
+import errno
+import gc
+import os
+import sys
+import threading
+import time
+
+import numpy
+import rampfs
+
+
+def refused(code, call, *args, **named):
+    try:
+        call(*args, **named)
+    except rampfs.Error as error:
+        assert error.errno == code and error.strerror, error
+    else:
+        raise AssertionError(f"not refused: {call}")
+
+
+def is_mapped(addr):
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        return any(line.startswith(f"{addr:x}-") for line in maps)
+
+
+def life(a):
+    segment = a.alloc("s", 3 << 20, mode=0o640)
+    assert os.stat(f"{a.mount}/a/s").st_mode & 0o777 == 0o640
+    view, array = segment.view(), segment.array("int64", offset=8)
+    assert len(view) == 3 << 20 and view[0] == 0 and array.shape == ((3 << 20) // 8 - 1,)
+    view[8:16] = (4711).to_bytes(8, "little")
+    assert array[0] == 4711
+    array[1] = 5
+    assert int.from_bytes(view[16:24], "little") == 5
+    segment.resize(4 << 20)
+    assert segment.size == 4 << 20 and len(segment.view()) == 4 << 20 and len(view) == 3 << 20
+    assert a.get("s").addr == segment.addr == a.get(segment.id, read_only=True).addr
+    info = segment.stat()
+    assert info.name == segment.name == "s" and info.node == "a" and info.state == "stable" and info.target == ""
+    assert [s.name for s in a.segments("a")] == ["s"] and not a.segments("b")
+    # The mapping stays as long as a view of it is there, and no longer.
+    addr = segment.addr
+    segment.close()
+    del view
+    gc.collect()
+    assert array[0] == 4711 and is_mapped(addr)
+    del array
+    gc.collect()
+    assert not is_mapped(addr)
+    try:
+        segment.view()
+        raise AssertionError("a view of a closed segment")
+    except ValueError:
+        pass
+    refused(errno.EEXIST, a.alloc, "s", 1)
+    refused(errno.ENOENT, a.get, "none")
+    refused(errno.EINVAL, a.alloc, "a/b", 1)
+    refused(errno.ENOTTY, rampfs.open, "/proc")
+    name = os.fsdecode(b"\xff\\x")
+    a.alloc(name, 1)
+    assert name in [s.name for s in a.segments()]
+    a.free(name)
+    a.free("s")
+
+
+def moves(a, b):
+    segment = a.alloc("moved", 64 << 20)
+    segment.array()[:] = 7
+    refused(errno.ENOENT, segment.migrate, "nowhere")
+    seen = []
+    move = a.move(segment, "b", mode=rampfs.COPY, progress=True)
+    while (news := move.next()) is not None:
+        seen.append(news)
+    move.wait()
+    refused(errno.EREMOTE, a.get, "moved")
+    back = b.move(segment.id, "a", new_name="again", wait_whole=True)
+    back.wait()
+    assert segment.name == "again" and int(segment.array().sum()) == 7 * (64 << 20)
+    del segment, move, back
+    a.free("again")
+
+
+def received(a, b):
+    got = []
+    ready = threading.Event()
+
+    def receiver():
+        with b.events("in*", receive=True) as watch:
+            ready.set()
+            for _ in range(2):
+                with watch.receive(60) as segment:
+                    got.append((segment.name, bytes(segment.view()[:3])))
+            try:
+                watch.receive(0)
+            except TimeoutError:
+                got.append("none")
+    thread = threading.Thread(target=receiver)
+    thread.start()
+    ready.wait()
+    refused(errno.EBUSY, b.events, "in*", receive=True)
+    for name in "in1", "out", "in2":
+        with a.alloc(name, 4096) as segment:
+            segment.view()[:3] = name.encode()
+            number = segment.id
+        a.move(number, "b").wait()  # one process has one node's mapping of it at a time
+    thread.join()
+    assert got == [("in1", b"in1"), ("in2", b"in2"), "none"], got
+    for name in "in1", "in2", "out":
+        a.free(name, node="b")
+    assert not list(b.receive("none", timeout=0.05))
+
+
+async def events(a, b):
+    async def hear(watch, count):
+        seen = []
+        async for event in watch:
+            seen.append((event.kind, event.name, event.node))
+            if len(seen) == count:
+                return seen
+
+    with a.alloc("told", 4096), a.events() as at_a, b.events("to*") as at_b:
+        hearers = asyncio.gather(hear(at_a, 1), hear(at_b, 2))
+        await asyncio.sleep(0)
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.001)
+        ticking = asyncio.create_task(tick())
+        await a.move(a.get("told"), "b", wait_whole=True)
+        at_a_seen, at_b_seen = await asyncio.wait_for(hearers, 60)
+        ticking.cancel()
+    assert at_a_seen == [("left", "told", "b")], at_a_seen
+    assert at_b_seen == [("arrived", "told", "a"), ("whole", "told", "a")], at_b_seen
+    assert ticks > 1
+    a.free("told", node="b")
+
+
+def main():
+    with rampfs.open(sys.argv[1]) as a, rampfs.open(sys.argv[2]) as b:
+        assert (a.node, b.node) == ("a", "b")
+        life(a)
+        moves(a, b)
+        received(a, b)
+        asyncio.run(events(a, b))
+        deadline = time.monotonic() + 20
+        while a.segments() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not a.segments(), a.segments()
+    try:
+        a.segments()
+        raise AssertionError("a closed mount was used")
+    except ValueError:
+        pass
+
+
+main()
