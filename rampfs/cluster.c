@@ -219,6 +219,7 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 	meta_cluster_id(c->meta, config.cluster_id);
 	memcpy(config.key, c->config.dir->key, sizeof(config.key));
 	config.listen_address = self.address;
+	config.listen_later = c->config.living;
 	rc = peers_open(&config, &c->peers, err);
 	if (rc)
 		return rc;

@@ -24,6 +24,7 @@ struct programs;
 struct cluster_config {
 	struct loop *loop;
 	const struct statedir *dir; /* outlives the cluster */
+	bool living; /* programs wait for what is here: nothing that only others need may end it */
 	ramp_incarnation_t incarnation;
 	enum transport_choice transport;
 	/* A segment's row has changed, or only its attributes (meta's thread); id 0: the membership

@@ -14,7 +14,6 @@
 #include "base/statedir.h"
 #include "ending.h"
 #include "floors.h"
-#include "keeper/inherited.h"
 #include "transport/transport.h"
 
 #define DESCRIPTORS 1048576
@@ -56,13 +55,11 @@ static enum transport_choice choice_of(const struct config_node *node)
 	}
 }
 
-static int read_own_node(struct statedir *dir, const char *path, const struct config_node **self,
+static int find_own_node(const struct statedir *dir, const struct config_node **self,
 			 struct ramp_err *err)
 {
-	int rc = statedir_read(path, dir, err);
+	int rc;
 
-	if (rc)
-		return rc;
 	*self = config_find(&dir->config, dir->node);
 	if (!*self)
 		return ramp_err_set(err, EINVAL, "%s/cluster.conf: has no [node %s]", dir->path,
@@ -71,16 +68,13 @@ static int read_own_node(struct statedir *dir, const char *path, const struct co
 	return rc ? ramp_err_wrap(err, "node %s", dir->node) : 0;
 }
 
-static int open_and_run(const struct daemon_config *config, struct statedir *dir,
-			struct floors *floors, struct ending *ending, struct ramp_err *err)
+static int open_and_run(const struct daemon_config *config, struct floors *floors,
+			struct ending *ending, struct ramp_err *err)
 {
 	const struct config_node *self;
-	struct floors_config fc = {
-		.daemon = config, .dir = dir, .ended = ending_begin, .arg = ending};
-	int rc = keeper_inherited(&fc.connection, err);
+	struct floors_config fc = {.daemon = config, .ended = ending_begin, .arg = ending};
+	int rc = find_own_node(config->dir, &self, err);
 
-	if (!rc)
-		rc = read_own_node(dir, config->state_dir, &self, err);
 	if (rc)
 		return rc;
 	fc.capacity_bytes = self->capacity_bytes;
@@ -92,7 +86,7 @@ static int open_and_run(const struct daemon_config *config, struct statedir *dir
 	rc = floors_start(floors, err);
 	if (rc)
 		return rc;
-	log_info("node %s of cluster %s serves %s", dir->node, dir->config.name,
+	log_info("node %s of cluster %s serves %s", config->dir->node, config->dir->config.name,
 		 config->mountpoint);
 	loop_run(floors->loop);
 	return 0;
@@ -100,7 +94,6 @@ static int open_and_run(const struct daemon_config *config, struct statedir *dir
 
 int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 {
-	struct statedir dir = {0};
 	struct floors floors = {0};
 	struct ending ending; /* its timer is closed with the loop */
 	int rc;
@@ -110,8 +103,7 @@ int daemon_run(const struct daemon_config *config, struct ramp_err *err)
 	/* The process that executed us may have page faults (time_slice.c), and a slice for them. */
 	kernel_slice_set(0, 0);
 	cpu_weight_set((int)config->options->nice);
-	rc = open_and_run(config, &dir, &floors, &ending, err);
+	rc = open_and_run(config, &floors, &ending, err);
 	floors_close(&floors);
-	statedir_free(&dir);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /*
- * --daemon: the process that the keeper executes.
+ * --daemon and --stand-in: the processes that the keeper executes.
  */
 #ifndef RAMP_DAEMON_MAIN_H
 #define RAMP_DAEMON_MAIN_H
@@ -8,5 +8,7 @@ struct daemon_options;
 
 /* Runs the daemon (daemon.h). Returns the exit status, for the keeper. */
 int daemon_main(const struct daemon_options *o, int argc, char **argv);
+/* The same for --stand-in (mount/stand_in.h). */
+int stand_in_main(const struct daemon_options *o);
 
 #endif

@@ -10,6 +10,7 @@
 #include "memory/store.h"
 #include "programs/programs.h"
 #include "pull/pull.h"
+#include "remembered.h"
 #include "serve/serve.h"
 #include "transfer/transfer.h"
 
@@ -50,7 +51,8 @@ static void on_peer_changed(void *arg, ramp_node_t node, ramp_incarnation_t inca
 static int open_cluster(struct floors *f, struct ramp_err *err)
 {
 	const struct cluster_config config = {.loop = f->loop,
-					      .dir = f->config.dir,
+					      .dir = f->config.daemon->dir,
+					      .living = f->config.daemon->living,
 					      .incarnation = store_incarnation(f->store),
 					      .transport = f->config.transport,
 					      .row_changed = on_row_changed,
@@ -109,7 +111,7 @@ static int open_mount(struct floors *f, struct ramp_err *err)
 				      .programs = f->programs,
 				      .pull = f->pull,
 				      .transfers = f->transfers,
-				      .connection = f->config.connection,
+				      .connection = daemon->connection,
 				      .session_path = daemon->session_path,
 				      .mountpoint = daemon->mountpoint,
 				      .adopt_argv = daemon->adopt_argv,
@@ -128,11 +130,12 @@ int floors_open(const struct floors_config *config, struct floors *f, struct ram
 	f->config = *config;
 	rc = loop_open(&f->loop, err);
 	if (!rc)
-		rc = store_open(config->dir->path, config->capacity_bytes, &f->store, err);
-	if (!rc)
+		rc = store_open(config->daemon->dir->path, config->capacity_bytes, &f->store, err);
+	if (!rc) {
 		store_set_flags(f->store, config->daemon->options->mount_flags);
-	if (!rc)
+		remembered_save(f->store, config->daemon->dir);
 		rc = open_cluster(f, err);
+	}
 	if (!rc)
 		rc = open_programs(f, err);
 	if (!rc)

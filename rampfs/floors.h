@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "base/loop.h"
-#include "base/statedir.h"
 #include "cluster.h"
 #include "mount/mount.h"
 
@@ -22,10 +21,8 @@ struct transfers;
 
 struct floors_config {
 	const struct daemon_config *daemon;
-	const struct statedir *dir;
 	uint64_t capacity_bytes;
 	enum transport_choice transport;
-	uint64_t connection; /* the FUSE connection's, as keeper_inherited gives it */
 	/* mount_config's, control loop. */
 	void (*ended)(void *arg, enum mount_end why);
 	void *arg;

@@ -17,6 +17,7 @@
 #include "keeper/protocol.h"
 #include "options.h"
 #include "paths.h"
+#include "remembered.h"
 
 static int keeper_fail(const struct ramp_err *err, int exit_failed)
 {
@@ -150,9 +151,9 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 
 	lift_limits();
 	config.lock_fd = adopt ? KEEPER_FD_LOCK : -1;
-	rc = statedir_read(o->state_dir, &dir, &err);
+	rc = remembered_read(o->state_dir, adopt, &dir, &err);
 	if (!rc)
-		rc = paths_find(o, &dir, &paths, &err);
+		rc = paths_find(o, &dir, adopt ? argv[0] : NULL, &paths, &err);
 	if (!rc && !adopt) {
 		rc = paths_check(&paths, &err);
 		named = config_find(&dir.config, dir.node);
@@ -180,7 +181,10 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 		rc = ramp_err_sys(&err, errno, "/");
 	if (!rc) {
 		config.daemon_argv = paths_own_argv(&paths, "--daemon", argc, argv);
-		rc = config.daemon_argv ? 0 : ramp_err_sys(&err, ENOMEM, "the daemon");
+		config.stand_in_argv = paths_own_argv(&paths, "--stand-in", argc, argv);
+		rc = config.daemon_argv && config.stand_in_argv
+			     ? 0
+			     : ramp_err_sys(&err, ENOMEM, "the daemon");
 	}
 	if (rc) {
 		tell_parent(config.ready_fd, &err);
@@ -195,6 +199,7 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 		config.log_path = o->log;
 	rc = adopt ? keeper_adopt(&config, &err) : keeper_run(&config, &err);
 	free((void *)config.daemon_argv);
+	free((void *)config.stand_in_argv);
 	if (rc && o->foreground)
 		return keeper_fail(&err, exit_failed);
 	if (rc)

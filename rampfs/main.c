@@ -3,8 +3,9 @@
  *
  * The process that the user starts becomes the keeper (in the background unless -f): it locks the
  * state directory, mounts, and executes this program again as the daemon (--daemon) for as long as
- * the mount exists. A daemon that has lost its keeper executes this program as --adopt. Every
- * daemon has a broker (--broker, programs/client/broker.c).
+ * the mount exists. Where daemons end before they serve, it executes this program as --stand-in,
+ * which answers requests until the next try (mount/stand_in.c). A daemon that has lost its keeper
+ * executes this program as --adopt. Every daemon has a broker (--broker, programs/client/broker.c).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -51,9 +52,9 @@ static int run_destroy(const struct daemon_options *o)
 /* Takes the role out of argv, where this program has executed itself. */
 static const char *take_role(int *argc, char **argv)
 {
-	static const char *const roles[] = {"--daemon", "--adopt"};
+	static const char *const roles[] = {"--daemon", "--adopt", "--stand-in"};
 
-	for (size_t i = 0; *argc > 1 && i < 2; i++)
+	for (size_t i = 0; *argc > 1 && i < sizeof(roles) / sizeof(roles[0]); i++)
 		if (strcmp(argv[1], roles[i]) == 0) {
 			memmove(argv + 1, argv + 2, (size_t)(*argc - 1) * sizeof(*argv));
 			--*argc;
@@ -102,6 +103,8 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(role, "--daemon") == 0)
 		return daemon_main(&o, argc, argv);
+	if (strcmp(role, "--stand-in") == 0)
+		return stand_in_main(&o);
 	if (o.fake)
 		return 0;
 	return keeper_main(&o, argc, argv, strcmp(role, "--adopt") == 0, exit_failed);

@@ -34,18 +34,32 @@ static int find_mountpoint(const char *given, char out[PATH_MAX], struct ramp_er
 	return 0;
 }
 
-int paths_find(const struct daemon_options *o, const struct statedir *dir, struct mount_paths *p,
-	       struct ramp_err *err)
+static int find_exe(const char *given, char out[PATH_MAX], struct ramp_err *err)
 {
-	ssize_t len = readlink("/proc/self/exe", p->exe, sizeof(p->exe) - 1);
+	ssize_t len;
 
+	if (given) {
+		snprintf(out, PATH_MAX, "%s", given);
+		return 0;
+	}
+	len = readlink("/proc/self/exe", out, PATH_MAX - 1);
 	if (len < 0)
 		return ramp_err_sys(err, errno, "/proc/self/exe");
-	p->exe[len] = 0;
+	out[len] = 0;
+	return 0;
+}
+
+int paths_find(const struct daemon_options *o, const struct statedir *dir, const char *exe,
+	       struct mount_paths *p, struct ramp_err *err)
+{
+	int len = find_exe(exe, p->exe, err);
+
+	if (len)
+		return len;
 	memcpy(p->state_dir, dir->path, sizeof(p->state_dir));
 	len = find_mountpoint(o->mountpoint, p->mountpoint, err);
 	if (len)
-		return (int)len;
+		return len;
 	/* Every user's programs look for the socket in it, whatever umask this process was started
 	   with. */
 	if (mkdir(SESSION_DIR, 0755) == 0 ? chmod(SESSION_DIR, 0755) : errno != EEXIST)

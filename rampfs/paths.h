@@ -15,10 +15,11 @@ struct mount_paths {
 	char state_dir[PATH_MAX], mountpoint[PATH_MAX], exe[PATH_MAX], session[PATH_MAX];
 };
 
-/* Finds the paths, and makes the directory of the session sockets. Returns 0 or a negative
-   errno. */
-int paths_find(const struct daemon_options *o, const struct statedir *dir, struct mount_paths *p,
-	       struct ramp_err *err);
+/* Finds the paths, and makes the directory of the session sockets. `exe`: where this program was
+   executed from, by itself, which may not be there any more; NULL: to be found. Returns 0 or a
+   negative errno. */
+int paths_find(const struct daemon_options *o, const struct statedir *dir, const char *exe,
+	       struct mount_paths *p, struct ramp_err *err);
 /* Refuses a mountpoint that lies on the daemon's way to its own files: the daemon would wait for
    itself. */
 int paths_check(const struct mount_paths *p, struct ramp_err *err);

@@ -324,22 +324,22 @@ static int config_finish(struct parser *p)
 	return 1;
 }
 
-int config_read(const char *path, struct config_cluster *config, struct ramp_err *err)
+/* Closes `file`; `code`: errno of its opening, where it is NULL. */
+static int config_read_stream(FILE *file, int code, const char *path, struct config_cluster *config,
+			      struct ramp_err *err)
 {
-	struct parser p = {.path = path, .config = config};
+	struct parser p = {.path = path, .config = config, .file = file};
 	int rc;
 
 	p.err = err ? err : &p.own;
 	*config = (struct config_cluster){.arena_addr = CONFIG_ARENA_ADDR,
 					  .arena_len = CONFIG_ARENA_LEN};
+	if (!file)
+		return ramp_err_sys(err, code, "%s", path);
 	config->nodes = calloc(CONFIG_NODES_MAX, sizeof(*config->nodes));
-	if (!config->nodes)
+	if (!config->nodes) {
+		fclose(file);
 		return ramp_err_sys(err, ENOMEM, "%s", path);
-	p.file = fopen(path, "re");
-	if (!p.file) {
-		rc = ramp_err_sys(err, errno, "%s", path);
-		config_free(config);
-		return rc;
 	}
 	rc = ini_parse_stream(read_line, &p, on_key, &p);
 	if (ferror(p.file) && !p.failed)
@@ -350,11 +350,26 @@ int config_read(const char *path, struct config_cluster *config, struct ramp_err
 		config_refuse(&p, p.line, "no memory", NULL);
 	if (!p.failed)
 		config_finish(&p);
-	fclose(p.file);
+	fclose(file);
 	if (!p.failed)
 		return 0;
 	config_free(config);
 	return -EINVAL;
+}
+
+int config_read(const char *path, struct config_cluster *config, struct ramp_err *err)
+{
+	FILE *file = fopen(path, "re");
+
+	return config_read_stream(file, errno, path, config, err);
+}
+
+int config_parse(const char *text, const char *name, struct config_cluster *config,
+		 struct ramp_err *err)
+{
+	FILE *file = fmemopen((char *)(uintptr_t)text, strlen(text), "r");
+
+	return config_read_stream(file, errno, name, config, err);
 }
 
 void config_free(struct config_cluster *config)

@@ -51,6 +51,9 @@ struct config_cluster {
 
 /* Reads and checks `path`. On success the caller frees with config_free. */
 int config_read(const char *path, struct config_cluster *config, struct ramp_err *err);
+/* The same for a text; `name` is said in front of errors. */
+int config_parse(const char *text, const char *name, struct config_cluster *config,
+		 struct ramp_err *err);
 void config_free(struct config_cluster *config);
 /* Returns the node of that name, or NULL. */
 const struct config_node *config_find(const struct config_cluster *config, const char *name);

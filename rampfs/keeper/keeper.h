@@ -5,7 +5,8 @@
  * and executes main.c again as the daemon (daemon_argv). The daemon opens every floor and calls
  * mount_open, mount_start, loop_run, mount_stop, mount_free. When the daemon dies the keeper
  * executes it again on the same connection; when the keeper dies the daemon executes a new keeper
- * that adopts it (adopt_argv -> keeper_adopt). protocol.h lists the descriptors that they inherit.
+ * that adopts it (adopt_argv -> keeper_adopt). Where daemons end before they serve, and others have
+ * served, main.c is executed as the stand-in between two tries (stand_in_argv). protocol.h lists the descriptors that they inherit.
  * The third process is the daemon's broker (programs/client/broker.c).
  *
  * Signals of the keeper: SIGTERM, SIGINT: unmount and end; SIGHUP: open the log's file again and
@@ -24,6 +25,9 @@ struct keeper_config {
 	const char *session_path;  /* made (mode 0666, an old one removed) and listened on */
 	int session_type;	   /* SOCK_STREAM or SOCK_SEQPACKET, as programs wants it */
 	char *const *daemon_argv;  /* [0]: the file to execute, absolute */
+	/* The same of the process that answers requests while no daemon can start. This very program
+	   is executed, whatever has become of its file. */
+	char *const *stand_in_argv;
 	/* Called at SIGHUP, before the daemon makes room: returns whether another can start; -errno
 	   leaves this one where it is, and is logged. */
 	int (*check)(const struct keeper_config *config, struct ramp_err *err);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -26,8 +27,12 @@
 #define QUICK_FREE	5  /* that many quick deaths cost no pause */
 #define PAUSE_FIRST_MS	10
 #define PAUSE_MAX_MS	5000
-#define STARTS_UNSERVED 5   /* give up after that many, where none ever served */
-#define RESEND_SINCE	609 /* Linux 6.9 */
+#define STARTS_UNSERVED 5 /* give up after that many, where none ever served */
+/* The stand-in comes after that many that never served, where others have. More where they were
+   killed: a request may do that, and is answered before (fuse_takeover.c). */
+#define STAND_IN_AFTER	      2
+#define STAND_IN_AFTER_KILLED 12
+#define RESEND_SINCE	      609 /* Linux 6.9 */
 
 extern char **environ;
 
@@ -36,6 +41,8 @@ static int spawn_daemon(struct keeper *k, int control)
 	const int given[KEEPER_FDS] = {k->fuse, control,       k->sessions,
 				       k->lock, k->fdstore[0], k->fdstore[1]};
 
+	if (k->standing_in)
+		return keeper_spawn_self(given, k->config->stand_in_argv, environ, 0, &k->pid);
 	return keeper_spawn(given, k->config->daemon_argv, environ, 0, &k->pid);
 }
 
@@ -78,12 +85,31 @@ static int spawn_watched(struct keeper *k, int control)
 	return rc;
 }
 
+/* Tells the stand-in why it is one. */
+static void tell_why(struct keeper *k)
+{
+	char message[1 + RAMP_ERR_TEXT_BYTES];
+	int len = snprintf(message, sizeof(message), "%c%s", KEEPER_SAY_FAILED, k->failure);
+
+	if (send(k->control, message, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len)
+		log_debug("telling the stand-in the error: %s", strerror(errno));
+}
+
+/* Plans what follows a daemon that never served, where others have: k->failure says why. */
+static void plan_after_failure(struct keeper *k, bool killed, uint64_t pause)
+{
+	k->unserved++;
+	k->standing_in = k->unserved >= (killed ? STAND_IN_AFTER_KILLED : STAND_IN_AFTER) &&
+			 kernel_version() >= RESEND_SINCE;
+	k->start_at_ms = clock_ms() + (k->standing_in ? 0 : pause);
+}
+
 int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
 {
 	int control, rc;
 
 	k->start_at_ms = 0;
-	k->starts++;
+	k->starts += !k->standing_in;
 	rc = make_control(k, &control);
 	if (!rc)
 		rc = spawn_watched(k, control);
@@ -91,13 +117,23 @@ int keeper_start_daemon(struct keeper *k, struct ramp_err *err)
 		close(control);
 	if (!rc) {
 		keeper_set_oom(k->pid, KEEPER_OOM_DAEMON);
+		if (k->standing_in)
+			tell_why(k);
+		else
+			k->failure[0] = 0;
 		return 0;
 	}
 	rc = ramp_err_sys(err, -rc, "starting the daemon %s", k->config->daemon_argv[0]);
 	if (!k->served)
 		return rc;
 	log_error("%s", err->text);
-	k->start_at_ms = clock_ms() + PAUSE_MAX_MS;
+	if (k->standing_in) {
+		k->standing_in = false;
+		k->start_at_ms = clock_ms() + PAUSE_MAX_MS;
+	} else {
+		snprintf(k->failure, sizeof(k->failure), "%s", err->text);
+		plan_after_failure(k, false, PAUSE_MAX_MS);
+	}
 	return 0;
 }
 
@@ -127,6 +163,32 @@ static int mount_again(struct keeper *k, struct ramp_err *err)
 	return keeper_make_mount(k, err);
 }
 
+/* Says in k->failure why the daemon ended, where it has not told. */
+static void note_failure(struct keeper *k, int status)
+{
+	if (k->failure[0])
+		return;
+	if (WIFSIGNALED(status))
+		snprintf(k->failure, sizeof(k->failure),
+			 "the daemon was killed by signal %d before it served (see its log)",
+			 WTERMSIG(status));
+	else
+		snprintf(k->failure, sizeof(k->failure), "the daemon does not start (see its log)");
+}
+
+/* The stand-in's time is over: another daemon is tried, at once where nothing is wrong with it. */
+static int stand_in_ended(struct keeper *k, int status)
+{
+	bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+
+	k->standing_in = false;
+	if (!well)
+		log_warn("the process that answers requests meanwhile has died (status %#x)",
+			 (unsigned)status);
+	k->start_at_ms = clock_ms() + (well ? 0 : PAUSE_MAX_MS);
+	return 0;
+}
+
 int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 {
 	int status = 0;
@@ -138,6 +200,8 @@ int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 	k->pidfd = -1;
 	if (k->ending || k->gone)
 		return 0;
+	if (k->standing_in)
+		return stand_in_ended(k, status);
 	if (!k->served &&
 	    ((WIFEXITED(status) && WEXITSTATUS(status) != 0) || k->starts >= STARTS_UNSERVED))
 		return ramp_err_set(err, EIO, "%s",
@@ -154,10 +218,18 @@ int keeper_daemon_died(struct keeper *k, struct ramp_err *err)
 			return rc;
 	}
 	pause = pause_ms(k);
-	if (pause)
+	if (k->served && k->child && !k->serving_since_ms) {
+		note_failure(k, status);
+		plan_after_failure(k, WIFSIGNALED(status), pause);
+	} else {
+		k->start_at_ms = clock_ms() + pause;
+	}
+	if (k->standing_in)
+		log_warn("no daemon can start: requests are answered with an error until the next "
+			 "try, in 5 s");
+	else if (pause)
 		log_warn("%u daemons have died at once: starting the next in %llu ms", k->quick,
 			 (unsigned long long)pause);
-	k->start_at_ms = clock_ms() + pause;
 	return 0;
 }
 

@@ -53,6 +53,7 @@ static void on_control(struct keeper *k)
 		k->control = -1;
 	} else if (what == KEEPER_SAY_SERVING) {
 		k->serving_since_ms = clock_ms();
+		k->unserved = 0;
 		if (!k->served && k->child)
 			keeper_tell_ready(k->config, "");
 		notify_systemd("READY=1\nSTATUS=serving");

@@ -21,13 +21,14 @@ struct keeper {
 	pid_t pid;
 	int pidfd;			   /* -1: no daemon runs */
 	bool child;			   /* not adopted: has an exit status */
+	bool standing_in;		   /* pid is the stand-in, no daemon */
 	bool served;			   /* by this daemon or an earlier one */
 	bool ending;			   /* SIGTERM or SIGINT has come */
 	bool gone;			   /* the daemon said that the mount is gone */
 	char failure[RAMP_ERR_TEXT_BYTES]; /* the daemon's message why it could not serve */
-	unsigned quick, starts;
-	uint64_t serving_since_ms;	  /* 0: this daemon does not serve yet */
-	uint64_t start_at_ms, kill_at_ms; /* 0: not */
+	unsigned quick, starts, unserved;  /* unserved: daemons in a row that never served */
+	uint64_t serving_since_ms;	   /* 0: this daemon does not serve yet */
+	uint64_t start_at_ms, kill_at_ms;  /* 0: not */
 };
 
 #endif

@@ -36,7 +36,9 @@
 /* On KEEPER_FD_CONTROL: one byte a message; a text follows one of them. */
 #define KEEPER_SAY_SERVING 'R' /* daemon: requests are answered */
 #define KEEPER_SAY_GONE	   'G' /* daemon: the mount is gone; do not start another one */
-#define KEEPER_SAY_FAILED  'F' /* daemon, then the error's text: it ends, and has never served */
+/* Daemon, then the error's text: it ends, and has never served. Keeper to stand-in: the same of the
+   last daemon. */
+#define KEEPER_SAY_FAILED  'F'
 #define KEEPER_SAY_END	   'E' /* keeper: end now, the mount goes */
 #define KEEPER_SAY_UPGRADE 'U' /* keeper: end, another daemon takes over */
 #define KEEPER_SAY_SESSIONS                                                                        \

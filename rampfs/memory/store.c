@@ -408,6 +408,11 @@ int store_open_private(struct store *store, const char *name, int flags, mode_t 
 	return fd < 0 ? -errno : fd;
 }
 
+int store_rename_private(struct store *store, const char *from, const char *to)
+{
+	return renameat(store->dir_fd, from, store->dir_fd, to) ? -errno : 0;
+}
+
 void store_space(struct store *store, struct store_space *space)
 {
 	struct statfs fs;

@@ -102,6 +102,18 @@ static void count_death(struct handover_file *file)
 	handover_store(&file->trying, 0);
 }
 
+bool handover_living(int fd, uint64_t connection)
+{
+	struct {
+		uint64_t magic, version, connection, init_len, reply_len;
+	} head;
+
+	_Static_assert(offsetof(struct handover_file, init) == sizeof(head), "its first fields");
+	return pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+	       head.magic == HANDOVER_MAGIC && head.version == HANDOVER_VERSION &&
+	       head.connection == connection && head.reply_len;
+}
+
 int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err)
 {
 	struct handover *h = calloc(1, sizeof(*h));

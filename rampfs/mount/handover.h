@@ -43,6 +43,9 @@ struct handover_passthroughs {
 	struct handover_passthrough opens[HANDOVER_PASSTHROUGHS];
 };
 
+/* Returns true where a daemon has answered the connection's INIT: programs may wait for requests
+   and hold open files. `fd` is the private file. */
+bool handover_living(int fd, uint64_t connection);
 /* Maps the private file `fd` (closed in any case). Another connection's content is wiped. */
 int handover_open(int fd, uint64_t connection, struct handover **out, struct ramp_err *err);
 void handover_close(struct handover *h);

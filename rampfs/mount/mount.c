@@ -83,6 +83,11 @@ void mount_rows_restored(struct mount *m)
 	loop_post(m->config.loop, on_restored, mount_get(m));
 }
 
+bool mount_was_served(int fd, uint64_t connection)
+{
+	return handover_living(fd, connection);
+}
+
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Opens the handover file. Its own age gives the directories' times, so that they do not change

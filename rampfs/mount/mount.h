@@ -26,6 +26,10 @@ enum mount_end {
 	MOUNT_UPGRADE,	 /* hand over to the next daemon, then exit 0: the keeper executes it */
 };
 
+/* Returns true where a daemon has served that connection already. `fd` is the mount's private file in
+   the store ("mount"). */
+bool mount_was_served(int fd, uint64_t connection);
+
 struct mount_config {
 	struct loop *loop;
 	struct store *store;

@@ -124,6 +124,11 @@ static const struct peer_events peer_events = {
 	.dial_failed = dial_failed,
 };
 
+static void on_listener_opened(void *arg)
+{
+	peers_hold(arg);
+}
+
 static void on_listener_closed(void *arg)
 {
 	peers_release(arg);
@@ -147,6 +152,7 @@ static struct peers *make_peers(const struct peers_config *config)
 	peers->arg = config->arg;
 	peers->listeners = (struct listeners){.loop = config->loop,
 					      .accepted = handshake_accepted,
+					      .opened = on_listener_opened,
 					      .closed = on_listener_closed,
 					      .arg = peers};
 	return peers;
@@ -169,8 +175,10 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 	if (rc)
 		goto err_tick;
 	peers->handles += 2;
-	rc = listen_open(&peers->listeners, config->listen_address, err);
-	peers->handles += peers->listeners.n;
+	if (config->listen_later)
+		listen_later(&peers->listeners, config->listen_address);
+	else
+		rc = listen_open(&peers->listeners, config->listen_address, err);
 	if (rc) {
 		peers_close(peers);
 		return rc;

@@ -47,6 +47,8 @@ struct peers_config {
 	ramp_incarnation_t incarnation;
 	uint64_t instance;
 	const char *listen_address; /* HOST:PORT, [V6]:PORT; peers_open blocks to resolve it */
+	bool listen_later; /* peers_open neither blocks nor fails for it: it is tried until it
+			      works */
 	uint32_t reconnect_min_ms, reconnect_max_ms; /* 0: 50, 2000 */
 	/* The control connection of `node` is up (both proofs done) or down; the two alternate for
 	   each node. Not called by peers_close. */

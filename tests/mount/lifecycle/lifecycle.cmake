@@ -20,3 +20,4 @@ rampfs_script_test(NAME faults COMMAND tests/mount/lifecycle/faults.sh TIMEOUT 3
 rampfs_script_test(NAME logs COMMAND tests/mount/lifecycle/logs.sh TIMEOUT 100)
 rampfs_script_test(NAME upgrade COMMAND tests/mount/lifecycle/upgrade.sh TIMEOUT 300)
 set_tests_properties(upgrade PROPERTIES SKIP_RETURN_CODE 77)
+rampfs_script_test(NAME standin COMMAND tests/mount/lifecycle/standin.sh TIMEOUT 300)
