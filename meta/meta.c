@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "journal_copy.h"
 #include "journal_create.h"
 #include "meta_core.h"
 #include "meta_impl.h"
@@ -84,6 +85,10 @@ static void on_read_ready(void *arg, const struct raft_read *read)
 
 static void on_fatal(void *arg, const char *text)
 {
+	struct meta *meta = arg;
+
+	if (meta->config.turn_failed)
+		meta->config.turn_failed(meta->config.arg, text);
 	meta_fatal(arg, text);
 }
 
@@ -237,6 +242,12 @@ static void make_turns(struct meta *meta)
 	} while (more || meta->stepped);
 }
 
+/* Of a copy Raft's core never steps: only requests are taken, and end for want of a leader. */
+static bool is_request(const struct item *item)
+{
+	return item->type == ITEM_PROPOSAL || item->type == ITEM_SYNC || item->type == ITEM_RELEASE;
+}
+
 static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
 {
 	struct item *item;
@@ -245,7 +256,7 @@ static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
 		work = item->next;
 		if (!go_on || meta->dead)
 			item_refuse(item, go_on ? -EIO : -ESHUTDOWN);
-		else
+		else if (!meta->why || is_request(item))
 			carry_out(meta, item);
 		free(item);
 	}
@@ -269,7 +280,9 @@ static void *meta_main(void *arg)
 	pthread_setname_np(pthread_self(), "meta");
 	while (go_on) {
 		known_ms = meta->now_ms;
-		if (!meta->dead) {
+		if (meta->why) {
+			tend_requests(meta);
+		} else if (!meta->dead) {
 			admission_tend(meta);
 			meta_step(meta, &tick);
 			make_turns(meta);
@@ -300,11 +313,12 @@ static void free_meta(struct meta *meta)
 	pthread_mutex_destroy(&meta->admission.lock);
 	pthread_cond_destroy(&meta->wake);
 	free(meta->path);
+	free(meta->why);
 	free(meta->out);
 	free(meta);
 }
 
-static struct meta *new_meta(const struct meta_config *config)
+static struct meta *new_meta(const struct meta_config *config, const char *path, const char *why)
 {
 	struct meta *meta = calloc(1, sizeof(*meta));
 	pthread_condattr_t attr;
@@ -325,13 +339,15 @@ static struct meta *new_meta(const struct meta_config *config)
 	proposals_init(&meta->proposals);
 	syncs_init(&meta->syncs);
 	shows_init(&meta->shows);
-	meta->path = strdup(config->journal_path);
+	meta->path = strdup(path);
+	meta->why = why ? strdup(why) : NULL;
 	return meta;
 }
 
-int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err)
+static int open_at(const struct meta_config *config, const char *path, const char *why,
+		   struct meta **out, struct ramp_err *err)
 {
-	struct meta *meta = new_meta(config);
+	struct meta *meta = new_meta(config, path, why);
 	struct replica_config rc_config = {.hooks = {.send = on_send,
 						     .applied = on_applied,
 						     .restored = on_restored,
@@ -339,7 +355,7 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
 						     .amnesia = on_amnesia}};
 	int rc;
 
-	if (!meta || !meta->path) {
+	if (!meta || !meta->path || (why && !meta->why)) {
 		rc = ramp_err_set(err, ENOMEM, "meta: out of memory");
 		goto err_free;
 	}
@@ -369,6 +385,27 @@ err_free:
 	if (meta)
 		free_meta(meta);
 	return rc;
+}
+
+int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err)
+{
+	return open_at(config, config->journal_path, NULL, out, err);
+}
+
+int meta_open_copy(const struct meta_config *config, const char *copy, struct meta **out,
+		   struct ramp_err *err)
+{
+	int rc = journal_copy(config->journal_path, copy, err);
+
+	rc = rc ? rc : open_at(config, copy, config->why, out, err);
+	if (rc)
+		journal_copy_remove(copy);
+	return rc;
+}
+
+void meta_remove_copy(const char *copy)
+{
+	journal_copy_remove(copy);
 }
 
 void meta_close(struct meta *meta)

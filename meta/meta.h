@@ -232,6 +232,10 @@ struct meta_config {
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
 	   more and answers -EIO. Meta thread, or a thread that reads the tables. */
 	void (*fatal)(void *arg, const char *text);
+	/* NULL, or called before that where a turn has failed: Raft's core must not step again in this
+	   life. Meta thread. */
+	void (*turn_failed)(void *arg, const char *text);
+	const char *why; /* meta_open_copy: why the journal can't be used, for people */
 	void *arg;
 };
 
@@ -257,6 +261,18 @@ int meta_format(const char *path, const struct meta_founding *founding, struct r
 
 /* Opens the journal and starts the meta thread. On failure nothing is left open. */
 int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
+/*
+ * Opens a copy of the journal at `copy` (made again, of what can be read of journal_path) instead,
+ * where the journal can't be written: the tables are read from it, and this node hears, acknowledges,
+ * votes and proposes nothing. So no leader is known, as without a quorum, and a request gets -EROFS.
+ * Nothing is written beside the journal.
+ */
+int meta_open_copy(const struct meta_config *config, const char *copy, struct meta **out,
+		   struct ramp_err *err);
+/* Removes a copy that an earlier process has left. */
+void meta_remove_copy(const char *copy);
+/* Returns meta_open_copy's `why`; NULL: the journal itself is open. */
+const char *meta_why_copy(struct meta *meta);
 /* Ends the thread. Unanswered proposals get -ESHUTDOWN (they may still happen), and so do, at once,
    the proposals that their callbacks make. */
 void meta_close(struct meta *meta);

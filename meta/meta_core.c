@@ -150,6 +150,11 @@ void meta_cluster_id(struct meta *meta, uint8_t id[32])
 	memcpy(id, meta->opened.cluster_id, sizeof(meta->opened.cluster_id));
 }
 
+const char *meta_why_copy(struct meta *meta)
+{
+	return meta->why;
+}
+
 ramp_node_t meta_self(struct meta *meta)
 {
 	return meta->opened.self;

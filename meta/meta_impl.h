@@ -20,7 +20,8 @@ struct meta {
 	struct meta_config config;
 	struct replica *replica;
 	struct journal_state opened; /* as it was when the journal was opened: ids, arena */
-	char *path;
+	char *path;		     /* of the journal, or of the copy */
+	char *why;		     /* it is a copy: why; NULL: it is not */
 	pthread_t thread;
 	uint64_t now_ms; /* meta thread: of this turn */
 	uint64_t own_client;

@@ -10,7 +10,6 @@
 #include "cluster.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +37,8 @@ static int refresh_node(void *arg, const struct node_row *row)
 		peers_remove(c->peers, row->node);
 	else
 		peers_set(c->peers, row->node, row->name, row->address);
-	if (row->fenced)
+	/* LOST never follows from a copy. */
+	if (row->fenced && !meta_why_copy(c->meta))
 		c->config.node_fenced(c->config.arg, row->node, row->fenced);
 	return 0;
 }
@@ -174,18 +174,31 @@ static void on_join(void *arg, int fd, const struct hello *hello)
 
 /* ---- opening and closing ---- */
 
+static void on_turn_failed(void *arg, const char *text)
+{
+	struct cluster *c = arg;
+
+	without_meta_note(c->config.dir, text);
+}
+
+static void on_disk_recovered(void *arg)
+{
+	struct cluster *c = arg;
+
+	if (atomic_load(&c->running))
+		c->config.meta_again(c->config.arg);
+}
+
 static int open_meta(struct cluster *c, struct ramp_err *err)
 {
-	char journal[PATH_MAX];
-	struct meta_config config = {.journal_path = journal,
-				     .send = on_meta_send,
+	struct meta_config config = {.send = on_meta_send,
 				     .changed = on_meta_changed,
 				     .restored = on_meta_restored,
 				     .heard_of = on_meta_heard_of,
+				     .turn_failed = on_turn_failed,
 				     .arg = c};
-	int rc = statedir_file(c->config.dir->path, "journal.db", journal, err);
 
-	return rc ? rc : meta_open(&config, &c->meta, err);
+	return without_meta_open(&config, c->config.dir, c->config.living, &c->meta, err);
 }
 
 /* Warns where this node's file names another address: the others know its address from the tables,
@@ -257,6 +270,13 @@ void cluster_start(struct cluster *c)
 	c->alone.data = c;
 	uv_timer_start(&c->alone, on_alone, ALONE_MS, 0);
 	atomic_store(&c->running, true);
+	if (meta_why_copy(c->meta)) {
+		c->probe = (struct disk_probe){.loop = c->config.loop,
+					       .dir = c->config.dir,
+					       .recovered = on_disk_recovered,
+					       .arg = c};
+		disk_probe_start(&c->probe);
+	}
 	refresh_nodes(c);
 }
 

@@ -14,9 +14,9 @@
 #include "base/loop.h"
 #include "base/statedir.h"
 #include "transport/transport.h"
+#include "without_meta.h"
 
 struct members;
-struct meta;
 struct peers;
 struct programs;
 
@@ -37,6 +37,8 @@ struct cluster_config {
 	void (*node_fenced)(void *arg, ramp_node_t node, ramp_incarnation_t fenced);
 	/* Control loop. */
 	void (*peer_changed)(void *arg, ramp_node_t node, ramp_incarnation_t incarnation, bool up);
+	/* Control loop: this daemon has no metadata, and the next one may. */
+	void (*meta_again)(void *arg);
 	void *arg;
 };
 
@@ -50,6 +52,7 @@ struct cluster {
 	atomic_bool running;	 /* callbacks are passed up */
 	atomic_bool nodes_asked; /* refresh_nodes is posted */
 	uv_timer_t alone;	 /* control loop: warns once where no member was heard */
+	struct disk_probe probe; /* where there is no metadata */
 	bool heard;		 /* control loop: another member, ever */
 };
 

@@ -107,6 +107,8 @@ void ending_begin(void *arg, enum mount_end why)
 {
 	struct ending *e = arg;
 
+	if (why == MOUNT_UPGRADE && e->linger_since_ms)
+		return; /* it ends already, and no other daemon is wanted */
 	if (why == MOUNT_UPGRADE) {
 		log_info("handing over to a new daemon");
 		loop_stop(e->floors->loop);

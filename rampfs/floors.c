@@ -46,6 +46,13 @@ static void on_peer_changed(void *arg, ramp_node_t node, ramp_incarnation_t inca
 	transfers_peer_changed(f->transfers, node, incarnation, up);
 }
 
+static void on_meta_again(void *arg)
+{
+	struct floors *f = arg;
+
+	f->config.ended(f->config.arg, MOUNT_UPGRADE);
+}
+
 /* ---- opening and closing ---- */
 
 static int open_cluster(struct floors *f, struct ramp_err *err)
@@ -59,6 +66,7 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 					      .rows_restored = on_rows_restored,
 					      .node_fenced = on_node_fenced,
 					      .peer_changed = on_peer_changed,
+					      .meta_again = on_meta_again,
 					      .arg = f};
 
 	return cluster_open(&config, &f->cluster, err);

@@ -1,5 +1,6 @@
 /*
- * Reading the tables while memory runs out: an existing row is never reported as missing.
+ * Reading the tables while memory runs out: an existing row is never reported as missing. And from a
+ * copy, where the journal can't be written.
  */
 #include <errno.h>
 #include <sqlite3.h>
@@ -208,6 +209,86 @@ START_TEST(who_reads_the_journal_at_a_start_is_named)
 }
 END_TEST
 
+static void no_send(void *arg, ramp_node_t to, const void *bytes, size_t len)
+{
+	(void)arg;
+	(void)to;
+	(void)bytes;
+	(void)len;
+	ck_abort_msg("a copy has sent a message");
+}
+
+static void no_change(void *arg, ramp_segment_t id, bool attributes)
+{
+	(void)arg;
+	(void)id;
+	(void)attributes;
+	ck_abort_msg("a copy has changed");
+}
+
+/* Of the file and its WAL, byte by byte. */
+static uint64_t journal_sum(const char *path)
+{
+	uint64_t sum = 0;
+	char name[256];
+
+	for (int i = 0; i < 2; i++) {
+		FILE *f;
+		int c;
+
+		snprintf(name, sizeof(name), "%s%s", path, i ? "-wal" : "");
+		f = fopen(name, "r");
+		while (f && (c = fgetc(f)) != EOF)
+			sum = sum * 31 + (unsigned)c + 1;
+		if (f)
+			fclose(f);
+	}
+	return sum;
+}
+
+START_TEST(a_copy_is_read_and_takes_no_part)
+{
+	struct meta_config config = {.send = no_send,
+				     .changed = no_change,
+				     .journal_path = net.node[1].path,
+				     .why = "full"};
+	struct meta_command later;
+	struct meta_reply reply;
+	struct segment_row row;
+	struct ramp_err err;
+	struct meta *copy;
+	char path[256];
+	uint64_t sum;
+
+	later = create_command(1, 1, "later");
+	sum = journal_sum(config.journal_path);
+	snprintf(path, sizeof(path), "%s.copy", config.journal_path);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(meta_open_copy(&config, path, &copy, &err), 0);
+		ck_assert_str_eq(meta_why_copy(copy), "full");
+		ck_assert_ptr_null(meta_why_copy(meta_of(1)));
+		ck_assert_int_eq(meta_lookup(copy, 1, "f3", &row), 0);
+		ck_assert_uint_eq(row.id, ids[3]); /* of the WAL */
+		ck_assert(meta_self(copy) == 1 && meta_instance(copy) == net.node[1].instance);
+		meta_peer(copy, 1, true);
+		meta_receive(copy, 1, 0, "garbage", 7);
+		meta_transfer_leadership(copy);
+		/* Not even a sole voter leads by a copy. */
+		ck_assert_int_eq(meta_propose_wait(copy, &later, &reply), -EROFS);
+		ck_assert(!meta_has_quorum(copy) && meta_leader(copy) == 0);
+		meta_close(copy);
+	}
+	ck_assert_uint_eq(journal_sum(config.journal_path), sum);
+	meta_remove_copy(path);
+	ck_assert_int_ne(access(path, F_OK), 0);
+	/* A journal that is not there is not made. */
+	snprintf(path, sizeof(path), "%s/none", net.dir);
+	config.journal_path = path;
+	ck_assert_int_eq(meta_open_copy(&config, net.dir, &copy, &err), -ENOENT);
+	ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("meta_read");
@@ -226,6 +307,7 @@ int main(void)
 	tcase_add_loop_test(tc, nor_does_one_that_fails_while_a_connection_is_opened, 0, READS);
 	tcase_add_test(tc, what_can_never_be_read_ends_the_process_and_says_why);
 	tcase_add_test(tc, who_reads_the_journal_at_a_start_is_named);
+	tcase_add_test(tc, a_copy_is_read_and_takes_no_part);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -155,6 +155,10 @@ cp -a "$scratch/c/." "$state/c/"
 mv "$cluster/c.log" "$scratch/c2.log"
 rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 listed c a 51
+echo owned >"$mnt/c/c/owned"
+head -c 8M /dev/urandom >"$mnt/c/c/given"
+given=$(sha256sum <"$mnt/c/c/given")
+rampfs-migrate --mode demand "$mnt/c/c/given" a # its pages stay at c
 dd if=/dev/zero of="$state/c/filler" bs=64k status=none 2>/dev/null || true
 python3 - "$mnt/a/a" <<'P'
 import os, sys
@@ -163,12 +167,45 @@ for n in range(1500): # a WAL takes some pages before it grows
 P
 within 20 says "$cluster/c.log" "journal.*(full|can't be written|disk I/O)"
 touch "$mnt/a/a/f52"
-within 5 listed b a 52
+within 5 listed b a 53 # with what has moved there
+
+echo "meanwhile what that node owns continues by its records, and nothing hangs"
+in_time() { timeout -k 1 15 "$@"; }
+without() { in_time grep -q '^metadata: none.*'"${2-}" "$mnt/$1/.ramp/status" 2>/dev/null; }
+owned_goes_on() {
+	same owned "$(in_time head -n 1 "$mnt/c/c/owned")" "what c owns"
+	echo more | in_time tee -a "$mnt/c/c/owned" >/dev/null
+	same more "$(in_time tail -n 1 "$mnt/c/c/owned")" "what was appended"
+	in_time df "$mnt/c" >/dev/null
+	in_time ls "$mnt/c/c" | grep -q '^owned$' || fail "c lists no names"
+	in_time rampfs-status "$mnt/c" | grep -q '^metadata: none' || fail "rampfs-status does not say it"
+	refused "Read-only file system" in_time touch "$mnt/c/c/new"
+}
+within 20 without c "journal"
+owned_goes_on
+says "$cluster/c.log" 'no metadata: .*journal' || fail "the log does not say it"
+same "$given" "$(in_time sha256sum <"$mnt/a/a/given")" "what a pulls from c"
 rm "$state/c/filler"
-within 60 listed c a 52
+within 60 listed c a 53
 within 20 up a c
 within 10 rm "$mnt/c/a/f52" 2>/dev/null
-within 5 listed b a 51
+within 5 listed b a 52
+! without c || fail "c has not come back"
+says "$cluster/c.log" "can be written again" || fail "c did not look at its disk"
+
+echo "a journal that is gone is never made again"
+keeper=$(cat "$state/c/lock")
+kill -STOP "$keeper"
+kill -9 "$(daemon c)"
+mv "$state/c/journal.db" "$state/c/away"
+kill -CONT "$keeper"
+asks_for_rejoin() { in_time grep -q '^why: needs --rejoin' "$mnt/c/.ramp/status" 2>/dev/null; }
+within 20 asks_for_rejoin
+refused "Input/output error" in_time cat "$mnt/c/c/owned"
+[ ! -e "$state/c/journal.db" ] || fail "the journal was made again"
+mv "$state/c/away" "$state/c/journal.db"
+within 20 up a c
+within 20 quorum c
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
 rampfs --destroy --force "$state/c"
