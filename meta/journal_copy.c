@@ -1,5 +1,5 @@
 /*
- * SQLite can't read a WAL without writing beside it, which a full or read-only disk refuses. So both
+ * A copy: SQLite can't read a WAL without writing beside it, which a full or read-only disk refuses. So both
  * files are read as files: no process has the journal open, and opening the copy recovers it as
  * opening the journal would after a crash.
  */
@@ -7,10 +7,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
+
+#include "journal.h"
+#include "journal_create.h"
+#include "journal_segments.h"
+#include "journal_sql.h"
 
 static int path_of(const char *path, const char *tail, char out[PATH_MAX])
 {
@@ -40,6 +47,27 @@ static int copy_file(const char *from, const char *to)
 	return rc;
 }
 
+/* Says what is wrong with a copy: opening it reads only some of its pages. */
+static int check_copy(const char *copy, struct ramp_err *err)
+{
+	sqlite3_stmt *st = NULL;
+	sqlite3 *db = NULL;
+	int rc = journal_connect(copy, NULL, true, &db, err), step;
+
+	if (rc)
+		return -EUCLEAN;
+	step = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &st, NULL);
+	step = step == SQLITE_OK ? sqlite3_step(st) : step;
+	if (step != SQLITE_ROW)
+		rc = ramp_err_set(err, step == SQLITE_NOMEM ? ENOMEM : EUCLEAN, "%s: %s", copy,
+				  sqlite3_errmsg(db));
+	else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0)
+		rc = ramp_err_set(err, EUCLEAN, "%s: %s", copy, sqlite3_column_text(st, 0));
+	sqlite3_finalize(st);
+	sqlite3_close(db);
+	return rc;
+}
+
 int journal_copy(const char *from, const char *to, struct ramp_err *err)
 {
 	static const char *const tails[] = {"-wal", ""};
@@ -54,10 +82,50 @@ int journal_copy(const char *from, const char *to, struct ramp_err *err)
 		if (rc == -ENOENT && tails[i][0])
 			rc = 0; /* it was closed in good order */
 	}
-	if (!rc)
-		return 0;
+	if (rc) {
+		journal_copy_remove(to);
+		return ramp_err_sys(err, -rc, "copying %s to %s", from, to);
+	}
+	rc = check_copy(to, err);
+	if (rc)
+		journal_copy_remove(to);
+	return rc;
+}
+
+static int put_row(struct journal *j, const struct segment_row *known)
+{
+	struct segment_row row = *known;
+	ramp_segment_t other;
+	bool reserved;
+	int rc = journal_get_name(j, row.node, row.name, &other, &reserved);
+
+	if (rc == 0) /* the other one's note is older, or this one's */
+		snprintf(row.name, sizeof(row.name), "recovered-%" PRIu64, row.id);
+	else if (rc != -ENOENT)
+		return rc;
+	rc = journal_put_segment(j, &row);
+	return rc ? rc : journal_put_name(j, row.node, row.name, row.id, false);
+}
+
+int journal_of_rows(const char *to, const struct meta_founding *known,
+		    const struct segment_row *rows, size_t n, struct ramp_err *err)
+{
+	const struct journal_config config = {
+		.path = to, .fatal = journal_remember_failure, .arg = err};
+	struct journal *j = NULL;
+	int rc;
+
 	journal_copy_remove(to);
-	return ramp_err_sys(err, -rc, "copying %s to %s", from, to);
+	rc = journal_create(to, NULL, known, err);
+	rc = rc ? rc : journal_open(&config, &j, err);
+	rc = rc ? rc : journal_begin(j, false);
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = put_row(j, &rows[i]);
+	rc = rc ? rc : journal_commit(j);
+	journal_close(j);
+	if (rc)
+		journal_copy_remove(to);
+	return rc;
 }
 
 void journal_copy_remove(const char *to)

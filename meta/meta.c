@@ -88,7 +88,7 @@ static void on_fatal(void *arg, const char *text)
 	struct meta *meta = arg;
 
 	if (meta->config.turn_failed)
-		meta->config.turn_failed(meta->config.arg, text);
+		meta->config.turn_failed(meta->config.arg, text, meta->why);
 	meta_fatal(arg, text);
 }
 
@@ -242,10 +242,14 @@ static void make_turns(struct meta *meta)
 	} while (more || meta->stepped);
 }
 
-/* Of a copy Raft's core never steps: only requests are taken, and end for want of a leader. */
-static bool is_request(const struct item *item)
+/* Of a copy Raft's core never steps, and no message is sent: only requests are taken, and end for want
+   of a leader. */
+static void carry_out_of_copy(struct meta *meta, struct item *item)
 {
-	return item->type == ITEM_PROPOSAL || item->type == ITEM_SYNC || item->type == ITEM_RELEASE;
+	if (item->type == ITEM_PROPOSAL || item->type == ITEM_SYNC || item->type == ITEM_RELEASE)
+		carry_out(meta, item);
+	else
+		item_refuse(item, -EROFS);
 }
 
 static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
@@ -256,7 +260,9 @@ static void carry_out_all(struct meta *meta, struct item *work, bool go_on)
 		work = item->next;
 		if (!go_on || meta->dead)
 			item_refuse(item, go_on ? -EIO : -ESHUTDOWN);
-		else if (!meta->why || is_request(item))
+		else if (meta->why)
+			carry_out_of_copy(meta, item);
+		else
 			carry_out(meta, item);
 		free(item);
 	}
@@ -396,6 +402,20 @@ int meta_open_copy(const struct meta_config *config, const char *copy, struct me
 		   struct ramp_err *err)
 {
 	int rc = journal_copy(config->journal_path, copy, err);
+
+	if (rc)
+		return rc;
+	rc = open_at(config, copy, config->why, out, err);
+	if (rc)
+		journal_copy_remove(copy);
+	return rc && rc != -ENOMEM ? -EUCLEAN : rc;
+}
+
+int meta_open_rows(const struct meta_config *config, const char *copy,
+		   const struct meta_founding *known, const struct segment_row *rows, size_t n,
+		   struct meta **out, struct ramp_err *err)
+{
+	int rc = journal_of_rows(copy, known, rows, n, err);
 
 	rc = rc ? rc : open_at(config, copy, config->why, out, err);
 	if (rc)

@@ -232,10 +232,11 @@ struct meta_config {
 	   NULL: logs the text and ends it (exit status 1). Where it returns, this node does nothing
 	   more and answers -EIO. Meta thread, or a thread that reads the tables. */
 	void (*fatal)(void *arg, const char *text);
-	/* NULL, or called before that where a turn has failed: Raft's core must not step again in this
-	   life. Meta thread. */
-	void (*turn_failed)(void *arg, const char *text);
-	const char *why; /* meta_open_copy: why the journal can't be used, for people */
+	/* NULL, or called before that where a turn has failed, or the tables can't be read: Raft's core
+	   must not step again in this life. of_copy: the tables are meta_open_copy's or meta_open_rows'.
+	   Meta thread, or a thread that reads the tables. */
+	void (*turn_failed)(void *arg, const char *text, bool of_copy);
+	const char *why; /* meta_open_copy, _rows: why the journal can't be used, for people */
 	void *arg;
 };
 
@@ -265,13 +266,20 @@ int meta_open(const struct meta_config *config, struct meta **out, struct ramp_e
  * Opens a copy of the journal at `copy` (made again, of what can be read of journal_path) instead,
  * where the journal can't be written: the tables are read from it, and this node hears, acknowledges,
  * votes and proposes nothing. So no leader is known, as without a quorum, and a request gets -EROFS.
- * Nothing is written beside the journal.
+ * Nothing is written beside the journal. -EUCLEAN: it was read, and makes no sense.
  */
 int meta_open_copy(const struct meta_config *config, const char *copy, struct meta **out,
 		   struct ramp_err *err);
+/*
+ * The same where there is no journal to copy: of the members that are `known` (joins is true) and of the
+ * rows that the caller knows. A row whose name another has is named recovered-ID.
+ */
+int meta_open_rows(const struct meta_config *config, const char *copy,
+		   const struct meta_founding *known, const struct segment_row *rows, size_t n,
+		   struct meta **out, struct ramp_err *err);
 /* Removes a copy that an earlier process has left. */
 void meta_remove_copy(const char *copy);
-/* Returns meta_open_copy's `why`; NULL: the journal itself is open. */
+/* Returns the `why` of meta_open_copy or meta_open_rows; NULL: the journal itself is open. */
 const char *meta_why_copy(struct meta *meta);
 /* Ends the thread. Unanswered proposals get -ESHUTDOWN (they may still happen), and so do, at once,
    the proposals that their callbacks make. */
@@ -312,11 +320,11 @@ void meta_release(struct meta *meta);
 /* Calls done when this node's tables hold all that was committed anywhere at the time of the call
    (ReadIndex): the linearizable read of R7 and R8. */
 void meta_sync(struct meta *meta, meta_done *done, void *arg);
-/* Returns a command id that no other command has. */
 /* done runs when the tables of `node`, too, hold all that this node's tables hold now. -ETIMEDOUT:
    it has not said so within timeout_ms. */
 void meta_wait_shown(struct meta *meta, ramp_node_t node, uint32_t timeout_ms, meta_done *done,
 		     void *arg);
+/* Returns a command id that no other command has. */
 struct meta_command_id meta_own_command(struct meta *meta);
 
 /* Returns true while a leader is known and a quorum answers, and for 5 s after that; where the meta

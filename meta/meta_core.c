@@ -92,6 +92,8 @@ bool meta_forsaken(struct meta *meta)
 {
 	bool forsaken;
 
+	if (meta->why) /* no leader will be known in this life */
+		return true;
 	pthread_mutex_lock(&meta->lock);
 	forsaken = !raft_has_quorum(replica_raft(meta->replica)) &&
 		   meta->now_ms >= meta->quorum_ms + META_PATIENCE_MS;
@@ -135,6 +137,8 @@ void meta_fatal(struct meta *meta, const char *text)
 
 int meta_unreadable(struct meta *meta, const char *text)
 {
+	if (meta->config.turn_failed)
+		meta->config.turn_failed(meta->config.arg, text, meta->why);
 	if (meta->config.fatal) {
 		meta->config.fatal(meta->config.arg, text);
 		return -EIO;

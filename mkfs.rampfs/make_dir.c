@@ -92,11 +92,9 @@ static bool store_mounted(const char *dir)
 
 int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 {
-	char journal[PATH_MAX];
 	DIR *d = opendir(o->dir);
 	struct dirent *e;
 	bool empty = true;
-	int rc;
 
 	if (!d)
 		return errno == ENOENT ? 0 : ramp_err_sys(err, errno, "%s", o->dir);
@@ -105,10 +103,7 @@ int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 	closedir(d);
 	if (empty)
 		return 0;
-	rc = statedir_file(o->dir, "journal.db", journal, err);
-	if (rc)
-		return rc;
-	if (access(journal, F_OK) < 0)
+	if (!statedir_is_one(o->dir))
 		return ramp_err_set(err, ENOTEMPTY, "%s: not empty, and not a state directory",
 				    o->dir);
 	if (!o->force)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "by_records.h"
 #include "members.h"
 #include "meta/meta.h"
 #include "transport/peers/peer.h"
@@ -52,6 +53,8 @@ static void refresh_nodes(void *arg)
 		return;
 	atomic_store(&c->nodes_asked, false);
 	meta_each_node(c->meta, refresh_node, c);
+	if (!meta_why_copy(c->meta))
+		by_records_keep(c->config.store, c->meta);
 	c->config.row_changed(c->config.arg, 0, false);
 }
 
@@ -174,19 +177,21 @@ static void on_join(void *arg, int fd, const struct hello *hello)
 
 /* ---- opening and closing ---- */
 
-static void on_turn_failed(void *arg, const char *text)
+static void on_turn_failed(void *arg, const char *text, bool of_copy)
 {
 	struct cluster *c = arg;
 
-	without_meta_note(c->config.dir, text);
+	without_meta_note(c->config.dir, text, of_copy);
 }
 
 static void on_disk_recovered(void *arg)
 {
 	struct cluster *c = arg;
 
-	if (atomic_load(&c->running))
-		c->config.meta_again(c->config.arg);
+	if (!atomic_load(&c->running))
+		return;
+	without_meta_forget(c->config.dir);
+	c->config.meta_again(c->config.arg);
 }
 
 static int open_meta(struct cluster *c, struct ramp_err *err)
@@ -197,8 +202,10 @@ static int open_meta(struct cluster *c, struct ramp_err *err)
 				     .heard_of = on_meta_heard_of,
 				     .turn_failed = on_turn_failed,
 				     .arg = c};
+	const struct without_meta_config wc = {
+		.dir = c->config.dir, .store = c->config.store, .living = c->config.living};
 
-	return without_meta_open(&config, c->config.dir, c->config.living, &c->meta, err);
+	return without_meta_open(&config, &wc, &c->meta, &c->without, err);
 }
 
 /* Warns where this node's file names another address: the others know its address from the tables,
@@ -273,6 +280,8 @@ void cluster_start(struct cluster *c)
 	if (meta_why_copy(c->meta)) {
 		c->probe = (struct disk_probe){.loop = c->config.loop,
 					       .dir = c->config.dir,
+					       .needs_journal = c->without.needs_journal,
+					       .journal = c->without.journal,
 					       .recovered = on_disk_recovered,
 					       .arg = c};
 		disk_probe_start(&c->probe);

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/loop.h"
 #include "base/statedir.h"
+#include "disk_probe.h"
 #include "transport/transport.h"
 #include "without_meta.h"
 
@@ -24,6 +25,7 @@ struct programs;
 struct cluster_config {
 	struct loop *loop;
 	const struct statedir *dir; /* outlives the cluster */
+	struct store *store;	    /* the same */
 	bool living; /* programs wait for what is here: nothing that only others need may end it */
 	ramp_incarnation_t incarnation;
 	enum transport_choice transport;
@@ -49,11 +51,12 @@ struct cluster {
 	struct peers *peers;
 	struct tp *tp;
 	struct members *members;
-	atomic_bool running;	 /* callbacks are passed up */
-	atomic_bool nodes_asked; /* refresh_nodes is posted */
-	uv_timer_t alone;	 /* control loop: warns once where no member was heard */
-	struct disk_probe probe; /* where there is no metadata */
-	bool heard;		 /* control loop: another member, ever */
+	atomic_bool running;	     /* callbacks are passed up */
+	atomic_bool nodes_asked;     /* refresh_nodes is posted */
+	uv_timer_t alone;	     /* control loop: warns once where no member was heard */
+	struct without_meta without; /* these two where there is no metadata */
+	struct disk_probe probe;
+	bool heard; /* control loop: another member, ever */
 };
 
 /* Opens meta, peers and the transport. On failure, too, the caller closes. */

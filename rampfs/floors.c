@@ -59,6 +59,7 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 {
 	const struct cluster_config config = {.loop = f->loop,
 					      .dir = f->config.daemon->dir,
+					      .store = f->store,
 					      .living = f->config.daemon->living,
 					      .incarnation = store_incarnation(f->store),
 					      .transport = f->config.transport,

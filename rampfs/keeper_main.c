@@ -139,6 +139,23 @@ static void say_doubts(const struct config_node *own, void (*say)(const char *li
 		config_doubts(own, true, say);
 }
 
+static void free_argvs(struct keeper_config *config)
+{
+	free((void *)config->daemon_argv);
+	free((void *)config->stand_in_argv);
+}
+
+static int make_argvs(struct keeper_config *config, const struct mount_paths *paths, int argc,
+		      char **argv, struct ramp_err *err)
+{
+	config->daemon_argv = paths_own_argv(paths, "--daemon", argc, argv);
+	config->stand_in_argv = paths_own_argv(paths, "--stand-in", argc, argv);
+	if (config->daemon_argv && config->stand_in_argv)
+		return 0;
+	free_argvs(config);
+	return ramp_err_sys(err, ENOMEM, "the daemon");
+}
+
 int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adopt, int exit_failed)
 {
 	struct ramp_err err = {0};
@@ -179,13 +196,8 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 		say_doubts(&own, warn_log);
 	if (!rc && !o->foreground && chdir("/") < 0)
 		rc = ramp_err_sys(&err, errno, "/");
-	if (!rc) {
-		config.daemon_argv = paths_own_argv(&paths, "--daemon", argc, argv);
-		config.stand_in_argv = paths_own_argv(&paths, "--stand-in", argc, argv);
-		rc = config.daemon_argv && config.stand_in_argv
-			     ? 0
-			     : ramp_err_sys(&err, ENOMEM, "the daemon");
-	}
+	if (!rc)
+		rc = make_argvs(&config, &paths, argc, argv, &err);
 	if (rc) {
 		tell_parent(config.ready_fd, &err);
 		return config.ready_fd < 0 ? keeper_fail(&err, exit_failed) : 1;
@@ -198,8 +210,7 @@ int keeper_main(const struct daemon_options *o, int argc, char **argv, bool adop
 	if (o->log[0] && log_is_file(o->log))
 		config.log_path = o->log;
 	rc = adopt ? keeper_adopt(&config, &err) : keeper_run(&config, &err);
-	free((void *)config.daemon_argv);
-	free((void *)config.stand_in_argv);
+	free_argvs(&config);
 	if (rc && o->foreground)
 		return keeper_fail(&err, exit_failed);
 	if (rc)

@@ -1,10 +1,10 @@
 /*
- * Happy path: the note lies in the store, since the disk that it is about may take none. A probe
- * writes as much as a large turn, syncs it and removes it.
+ * Happy path: the note lies in the store, since the disk that it is about may take none.
  *
- * How it fails: where even the copy can't be made or makes no sense, the first error is returned, and
- * the daemon can't serve. A journal that is missing or damaged is never made again. A probe that
- * succeeds while the journal still fails costs a start, DISK_GOOD probes apart at least.
+ * How it fails: where the journal can't be copied, or the copy makes no sense, the tables are made of the
+ * records (by_records.c). A journal that is missing or damaged is never made again: the node says that it
+ * needs --rejoin. Where even the records do not suffice, the first error is returned, and the daemon
+ * can't serve.
  */
 #include "without_meta.h"
 
@@ -17,38 +17,43 @@
 
 #include "base/log.h"
 #include "base/statedir.h"
-
-#define DISK_GOOD     3
-#define DISK_PROBE_MS 2000
-#define PROBE_BYTES   (256u << 10)
-#define PROBE_PIECE   4096u
+#include "by_records.h"
+#include "memory/store.h"
 
 #define COPY_FILE  "store/journal"
 #define NOTE_FILE  "store/failed"
-#define PROBE_FILE "probe"
+#define REJOIN	   "needs --rejoin, or its journal back"
+#define ROOM_BYTES (UINT64_C(1) << 20)
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- the note ------------------------------------------------------------------------------- */
 
-/* Reads the note that a turn has failed. False: there is none. */
-static bool read_note(const struct statedir *dir, struct ramp_err *why)
+/* By the note's first byte; FAILED has none of its own. */
+enum note { NOTE_NONE, NOTE_FAILED, NOTE_OF_COPY = '!', NOTE_ONCE = '?' };
+
+/* Reads the note, and its text to `why`. */
+static enum note read_note(const struct statedir *dir, struct ramp_err *why)
 {
 	char path[PATH_MAX], text[RAMP_ERR_TEXT_BYTES] = "";
+	enum note kind = NOTE_FAILED;
 	struct ramp_err err;
 	ssize_t n;
 	int fd;
 
 	if (statedir_file(dir->path, NOTE_FILE, path, &err))
-		return false;
+		return NOTE_NONE;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return false;
+		return NOTE_NONE;
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
-	ramp_err_set(why, EIO, "%s", n > 0 ? text : "a write of the journal has failed");
-	return true;
+	if (text[0] == NOTE_OF_COPY || text[0] == NOTE_ONCE)
+		kind = (enum note)text[0];
+	ramp_err_set(why, EIO, "%s",
+		     n > 1 ? text + (kind != NOTE_FAILED) : "the journal has failed");
+	return kind;
 }
 
-static void remove_note(const struct statedir *dir)
+void without_meta_forget(const struct statedir *dir)
 {
 	char path[PATH_MAX];
 	struct ramp_err err;
@@ -57,136 +62,122 @@ static void remove_note(const struct statedir *dir)
 		unlink(path);
 }
 
-void without_meta_note(const struct statedir *dir, const char *text)
+static void write_note(const struct statedir *dir, enum note kind, const char *text)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], mark[2] = {kind == NOTE_FAILED ? 0 : (char)kind};
 	struct ramp_err err;
 	int fd;
 
 	if (statedir_file(dir->path, NOTE_FILE, path, &err))
 		return;
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0 && write(fd, text, strlen(text)) < 0)
+	if (fd >= 0 && dprintf(fd, "%s%s", mark, text) < 0)
 		log_warn("%s: %s", path, strerror(errno)); /* it is there, and says enough */
 	if (fd >= 0)
 		close(fd);
 }
 
-/* `why`: what the journal's opening said; it stays where the copy fails, too. */
-static int open_copy(struct meta_config *config, const char *copy, struct meta **out,
-		     const struct ramp_err *why)
+void without_meta_note(const struct statedir *dir, const char *text, bool of_copy)
 {
-	struct ramp_err err = {0};
+	write_note(dir, of_copy ? NOTE_OF_COPY : NOTE_FAILED, text);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* Looks whether the journal itself is what fails, of which the copy's error tells; a full store proves
+   nothing. */
+static void look_at_journal(struct without_meta *how, struct store *store, const char *journal,
+			    int copy_rc)
+{
+	struct store_space space;
+	bool missing = stat(journal, &how->journal) && errno == ENOENT;
+
+	store_space(store, &space);
+	if (missing)
+		memset(&how->journal, 0, sizeof(how->journal));
+	how->needs_journal = missing || (copy_rc == -EUCLEAN && space.free_bytes >= ROOM_BYTES);
+}
+
+/* Opens what can be had. `why` has the first error. */
+static int open_without(struct meta_config *config, const struct without_meta_config *c,
+			const char *copy, bool of_copy, struct meta **out, struct without_meta *how,
+			struct ramp_err *why)
+{
+	struct ramp_err first = *why, err = {0};
 	int rc;
 
-	config->why = why->text;
-	rc = meta_open_copy(config, copy, out, &err);
-	if (rc)
-		log_error("no metadata, and no copy of it: %s", err.text);
-	else
-		log_error(
-			"no metadata: %s; what this node owns continues by its records, names are "
-			"read-only",
-			why->text);
-	return rc;
-}
-
-/* Says what only a person can do: a journal that is gone or damaged is never made again. */
-static int say_rejoin(int rc, const char *journal, struct ramp_err *err)
-{
-	if (rc != -EPROTO && (access(journal, F_OK) == 0 || errno != ENOENT))
-		return rc;
-	return ramp_err_wrap(err, "needs --rejoin, or its journal back");
-}
-
-int without_meta_open(const struct meta_config *config, const struct statedir *dir, bool living,
-		      struct meta **out, struct ramp_err *err)
-{
-	char journal[PATH_MAX], copy[PATH_MAX];
-	struct meta_config mc = *config;
-	int rc = statedir_file(dir->path, "journal.db", journal, err);
-
-	rc = rc ? rc : statedir_file(dir->path, COPY_FILE, copy, err);
-	if (rc)
-		return rc;
-	mc.journal_path = journal;
-	if (living && read_note(dir, err) && open_copy(&mc, copy, out, err) == 0)
-		return 0;
-	remove_note(dir); /* or without a copy there would never be metadata again */
-	rc = meta_open(&mc, out, err);
-	if (!rc) {
-		meta_remove_copy(copy);
-		return 0;
+	config->why = first.text;
+	rc = of_copy ? -EIO : meta_open_copy(config, copy, out, &err);
+	if (rc) {
+		if (!of_copy)
+			log_warn("no copy of the metadata: %s", err.text);
+		look_at_journal(how, c->store, config->journal_path, rc);
+		if (how->needs_journal)
+			ramp_err_wrap(&first, REJOIN);
+		rc = by_records_open(config, c->store, copy, out, &err);
 	}
-	/* Another process may have it open, or it is damaged: a copy would be, too. */
-	if (!living || rc == -EBUSY || rc == -EPROTO || open_copy(&mc, copy, out, err))
-		return say_rejoin(rc, journal, err);
+	if (rc) {
+		log_error("no metadata, and the records do not suffice: %s", err.text);
+		*why = first;
+		return -EIO;
+	}
+	log_error("no metadata: %s; what this node owns continues by its records, names are "
+		  "read-only",
+		  first.text);
+	/* So this state ends by disk_probe.c alone, not by any other restart. */
+	without_meta_note(c->dir, why->text, of_copy);
 	return 0;
 }
 
-/* ---- the disk ------------------------------------------------------------------------------- */
-
-static int write_probe(int fd)
+/* Another process may have it open, or memory, threads or descriptors are short. */
+static bool is_passing(int rc)
 {
-	static const char piece[PROBE_PIECE] = {1};
+	return rc == -EBUSY || rc == -ENOMEM || rc == -EAGAIN || rc == -EMFILE || rc == -ENFILE;
+}
 
-	for (size_t done = 0; done < PROBE_BYTES; done += PROBE_PIECE) {
-		ssize_t n = write(fd, piece, PROBE_PIECE);
+static bool is_missing(const char *path)
+{
+	return access(path, F_OK) && errno == ENOENT;
+}
 
-		if (n != (ssize_t)PROBE_PIECE)
-			return n < 0 ? -errno : -ENOSPC;
+static void any_segment(void *arg, struct seg *seg)
+{
+	(void)seg;
+	*(bool *)arg = true;
+}
+
+int without_meta_open(const struct meta_config *config, const struct without_meta_config *c,
+		      struct meta **out, struct without_meta *how, struct ramp_err *err)
+{
+	char journal[PATH_MAX], copy[PATH_MAX];
+	struct meta_config mc = *config;
+	bool adopts = c->living;
+	enum note note = NOTE_NONE;
+	int rc = statedir_file(c->dir->path, "journal.db", journal, err);
+
+	*how = (struct without_meta){0};
+	rc = rc ? rc : statedir_file(c->dir->path, COPY_FILE, copy, err);
+	if (rc)
+		return rc;
+	mc.journal_path = journal;
+	if (!adopts)
+		store_each(c->store, any_segment, &adopts);
+	if (adopts)
+		note = read_note(c->dir, err);
+	if (note == NOTE_FAILED || note == NOTE_OF_COPY)
+		return open_without(&mc, c, copy, note == NOTE_OF_COPY, out, how, err);
+	rc = meta_open(&mc, out, err);
+	if (!rc) {
+		meta_remove_copy(copy);
+		without_meta_forget(c->dir);
+		return 0;
 	}
-	return fsync(fd) ? -errno : 0;
-}
-
-static void probe_work(void *arg)
-{
-	struct disk_probe *probe = arg;
-	char path[PATH_MAX];
-	struct ramp_err err;
-	int fd;
-
-	probe->result = statedir_file(probe->dir->path, PROBE_FILE, path, &err);
-	if (probe->result)
-		return;
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0)
-		unlink(path); /* a kill leaves nothing */
-	probe->result = fd < 0 ? -errno : write_probe(fd);
-	if (fd >= 0)
-		close(fd);
-}
-
-static void on_probe_timer(uv_timer_t *timer);
-
-static void on_probed(void *arg)
-{
-	struct disk_probe *probe = arg;
-
-	if (uv_is_closing((uv_handle_t *)&probe->timer))
-		return;
-	if (probe->result)
-		log_debug("the disk of %s: %s", probe->dir->path, strerror(-probe->result));
-	probe->good = probe->result ? 0 : probe->good + 1;
-	if (probe->good < DISK_GOOD) {
-		uv_timer_start(&probe->timer, on_probe_timer, DISK_PROBE_MS, 0);
-		return;
+	if (!adopts || is_passing(rc))
+		return is_missing(journal) ? ramp_err_wrap(err, REJOIN) : rc;
+	/* The next start may do better, and comes at once. */
+	if (c->living && note == NOTE_NONE) {
+		write_note(c->dir, NOTE_ONCE, err->text);
+		return rc;
 	}
-	log_info("the disk of %s can be written again: starting with metadata", probe->dir->path);
-	remove_note(probe->dir);
-	probe->recovered(probe->arg);
-}
-
-static void on_probe_timer(uv_timer_t *timer)
-{
-	struct disk_probe *probe = timer->data;
-
-	loop_work_slow(probe->loop, probe_work, on_probed, probe);
-}
-
-void disk_probe_start(struct disk_probe *probe)
-{
-	uv_timer_init(loop_uv(probe->loop), &probe->timer);
-	probe->timer.data = probe;
-	uv_timer_start(&probe->timer, on_probe_timer, DISK_PROBE_MS, 0);
+	return open_without(&mc, c, copy, false, out, how, err);
 }

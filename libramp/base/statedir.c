@@ -231,6 +231,17 @@ static int read_node(struct statedir *dir, struct ramp_err *err)
 	return 0;
 }
 
+bool statedir_is_one(const char *path)
+{
+	static const char *const names[] = {"journal.db", "node"};
+	char file[PATH_MAX];
+	bool found = false;
+
+	for (size_t i = 0; !found && i < sizeof(names) / sizeof(names[0]); i++)
+		found = statedir_file(path, names[i], file, NULL) == 0 && access(file, F_OK) == 0;
+	return found;
+}
+
 int statedir_read(const char *path, struct statedir *dir, struct ramp_err *err)
 {
 	char file[PATH_MAX];
@@ -239,12 +250,10 @@ int statedir_read(const char *path, struct statedir *dir, struct ramp_err *err)
 	memset(dir, 0, sizeof(*dir));
 	if (!realpath(path, dir->path))
 		return ramp_err_sys(err, errno, "state directory %s", path);
-	rc = statedir_file(dir->path, "journal.db", file, err);
-	if (!rc && access(file, F_OK) < 0)
-		rc = ramp_err_set(err, errno, "%s: not a state directory (mkfs.rampfs makes one)",
-				  dir->path);
-	if (!rc)
-		rc = read_node(dir, err);
+	if (!statedir_is_one(dir->path))
+		return ramp_err_set(err, ENOENT,
+				    "%s: not a state directory (mkfs.rampfs makes one)", dir->path);
+	rc = read_node(dir, err);
 	if (!rc)
 		rc = read_key(dir, err);
 	if (!rc)

@@ -31,7 +31,9 @@ struct statedir {
 	struct config_cluster config;	 /* freed by statedir_free */
 };
 
-/* Reads and checks all of these files. */
+/* Whether a node was made there. Its journal may be missing: rampfs says what becomes of that. */
+bool statedir_is_one(const char *path);
+/* Reads and checks all of these files but the journal. */
 int statedir_read(const char *path, struct statedir *dir, struct ramp_err *err);
 void statedir_free(struct statedir *dir);
 

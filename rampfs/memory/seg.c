@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "about.h"
 #include "base/log.h"
 #include "base/wire.h"
 #include "gate.h"
@@ -255,6 +256,7 @@ static int load_state(struct seg *seg, int state_fd, const char **damage, struct
 		return 0;
 	atomic_store(&seg->small, atomic_load(&seg->state->small));
 	atomic_store(&seg->handed, atomic_load(&seg->state->handed));
+	about_load(seg);
 	return 0;
 }
 

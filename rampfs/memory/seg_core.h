@@ -17,8 +17,9 @@
  *   open_cache.c                which segments have an open file and a mapped header
  *   gate.c                      the freeze barrier
  *   seg_file.c  record.c        the data file; the ownership record
- *   seg_times.c  mapping.c  layout.c  find_data.c
- *                               times; the daemon's mapping; whether holes moved; where data is
+ *   seg_times.c  about.c  mapping.c  layout.c  find_data.c
+ *                               times; the note of a row; the daemon's mapping; whether holes moved; where
+ *                               data is
  *   populated.c  reserve.c  collapse.c
  *                               the list of data ranges; room for it; huge pages afterwards
  *   seg.c                       making, finding, unlinking and freeing one segment
@@ -43,6 +44,7 @@
 #define STATE_VERSION	   1u
 #define STATE_HEADER_BYTES 4096u
 #define STATE_SLOT_BYTES   128u
+#define STATE_ABOUT_BYTES  512u
 
 #define HELD_NOT  0 /* state_header.mtime: no time is held */
 #define SEG_HINTS 4 /* one for each of several daemons that were killed in quick succession */
@@ -63,8 +65,9 @@ struct state_header {
 	_Atomic int64_t mtime;	 /* seg_hold_mtime: ns since 1970; HELD_NOT: the file's counts */
 	int64_t hints[SEG_HINTS][2]; /* seg_note_hint: atime and mtime; 0, 0: none */
 	uint32_t next_hint;
-	int64_t row[2];		 /* seg_note_row: atime and mtime; 0, 0: not known */
-	_Atomic uint64_t handed; /* 1: seg_hand_out */
+	int64_t row[2];			  /* seg_note_row: atime and mtime; 0, 0: not known */
+	_Atomic uint64_t handed;	  /* 1: seg_hand_out */
+	uint8_t about[STATE_ABOUT_BYTES]; /* about.c */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -119,6 +122,7 @@ struct seg {
 	atomic_bool awake;   /* counted in store->awake */
 	atomic_bool small;   /* as in the header */
 	atomic_bool handed;  /* as in the header */
+	atomic_bool about;   /* the header has a whole note (about.c) */
 	atomic_uint direct;  /* seg_direct_begin */
 	bool listed;	     /* in the table; protected by store->lock */
 	atomic_bool touched; /* in one of store's lists */

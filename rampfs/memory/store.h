@@ -21,6 +21,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "about.h"
 #include "base/err.h"
 #include "base/ids.h"
 #include "gate.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "row_note.h"
 
 static const struct {
 	fuse_ino_t ino;
@@ -242,8 +243,10 @@ static int begin_file(struct mount *m, const struct segment_row *row, struct seg
 	int rc = store_create_dated(m->config.store, row->id, RECORD_OWNED, row->epoch, times, seg,
 				    err);
 
-	if (!rc)
+	if (!rc) {
 		inode_note_owner(*seg, row);
+		row_note_made(*seg, row);
+	}
 	return rc;
 }
 

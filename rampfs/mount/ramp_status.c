@@ -248,7 +248,7 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 		fputs("member: no, this node was removed from the cluster\n", out);
 	fprintf(out, "quorum: %s\n", !removed && meta_has_quorum(m->config.meta) ? "yes" : "no");
 	if (meta_why_copy(m->config.meta))
-		fprintf(out, "metadata: none, names are a read-only copy: %s\n",
+		fprintf(out, "metadata: none, names are read-only: %s\n",
 			meta_why_copy(m->config.meta));
 	fprintf(out, "leader: %s\n", leader ? facts_node_name(nodes, leader) : "none");
 	fputs("store: ", out);

@@ -8,6 +8,7 @@
 #include "hints.h"
 #include "inode.h"
 #include "orphans.h"
+#include "row_note.h"
 
 void row_sync(struct mount *m, ramp_segment_t id)
 {
@@ -26,6 +27,8 @@ void row_sync(struct mount *m, ramp_segment_t id)
 			orphan_add(m, id);
 		return;
 	}
+	if (rc == 0 && row.node == m->self)
+		row_note(m->config.meta, seg, &row);
 	if (rc == 0)
 		seg_set_small(seg, row.pages == SEGMENT_PAGES_SMALL);
 	if (rc == 0 && row.node != m->self) {
@@ -36,6 +39,7 @@ void row_sync(struct mount *m, ramp_segment_t id)
 		orphan_add(m, id);
 	} else if (inode_is_local(seg)) {
 		if (rc == -ENOENT) {
+			row_note_none(m->config.meta, seg);
 			orphan_goes(m, id); /* its row has gone just now */
 			orphan_add(m, id);
 		} else if (rc == 0) {

@@ -9,6 +9,7 @@
 #include "hints.h"
 #include "inode.h"
 #include "orphans.h"
+#include "row_note.h"
 #include "row_sync.h"
 
 #define FIRST_AT_ONCE 500 /* segments of one step, so that the loop serves others meanwhile */
@@ -57,6 +58,8 @@ static void find_unlinked(struct startup_scan *scan, struct seg *seg)
 	if (!inode_is_local(seg) || hint_find(scan->mount->hints, id))
 		return;
 	rc = meta_segment(scan->mount->config.meta, id, &row);
+	if (rc == 0 && row.node == scan->mount->self && !seg_has_about(seg))
+		row_note(scan->mount->config.meta, seg, &row); /* an older version's, or torn */
 	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
 		orphan_add(scan->mount, id);
 	else if (rc == 0 && row.node == scan->mount->self)

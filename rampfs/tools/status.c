@@ -7,12 +7,16 @@
  *
  * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two processes that read
  * .ramp/segments at a time may get parts of two texts: the numbers in it show that, and it is read
- * again.
+ * again. A daemon that is stopped, or waits for a disk that is silent, does not answer: after SILENT_S the
+ * program says so and ends. A thread does that, since a signal does not end such a wait.
  */
 #include <getopt.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/output.h"
 #include "find_mount.h"
@@ -20,6 +24,8 @@
 #include "status_text.h"
 
 enum { EXIT_USAGE = 2 };
+
+#define SILENT_S 10
 
 static const char usage[] =
 	"usage: rampfs-status [--json] [MOUNTPOINT]\n"
@@ -30,6 +36,23 @@ static const char usage[] =
 	"  --version   the version\n"
 	"\n"
 	"Without MOUNTPOINT: the one rampfs mount of this machine.\n";
+
+static void *end_if_silent(void *mount)
+{
+	sleep(SILENT_S);
+	fprintf(stderr, "rampfs-status: %s: its daemon does not answer (see its log)\n",
+		(const char *)mount);
+	_exit(EXIT_FAILURE);
+}
+
+/* Where no thread can be made, it waits like any program that reads the files. */
+static void watch(char *mount)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, end_if_silent, mount) == 0)
+		pthread_detach(thread);
+}
 
 int main(int argc, char **argv)
 {
@@ -72,6 +95,7 @@ int main(int argc, char **argv)
 		if (rc)
 			return rc;
 	}
+	watch(mount);
 	rc = json ? status_json(mount) : status_text(mount);
 	return rc ? rc : output_end("rampfs-status");
 }

@@ -324,6 +324,12 @@ void given_look(struct move *m)
 		return;
 	if (m->source.grant_failed && !uv_is_active((uv_handle_t *)&m->timer))
 		move_retry(m); /* whatever the row calls for: the target waits for pages */
+	/* Whatever a copy shows: GIVEN stays frozen, and is served. */
+	if (meta_why_copy(m->t->meta)) {
+		if (!uv_is_active((uv_handle_t *)&m->timer))
+			move_retry(m);
+		return;
+	}
 	if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* R7: absent proves nothing by itself */
 	} else if (rc == -ENOENT) {

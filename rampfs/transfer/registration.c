@@ -99,7 +99,8 @@ void registration_look(struct transfers *t)
 	}
 	t->registered = row.incarnation == t->incarnation && row.fenced != t->incarnation;
 	if (t->registered && !was) {
-		log_info("node %s takes part", row.name);
+		if (!meta_why_copy(t->meta))
+			log_info("node %s takes part", row.name);
 		registration_scan(t);
 	}
 	if (!t->registered && was) /* by a later fence */

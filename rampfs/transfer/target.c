@@ -278,6 +278,15 @@ static void in_attempt(struct move *m, const struct segment_row *row)
 	}
 }
 
+/* Pulls, and decides nothing: the steps after TAKEN are metadata. */
+static void taken_without_meta(struct move *m)
+{
+	if (!m->target.pull_begun)
+		move_work(m, begin_work, target_begun);
+	else if (!m->demand_only)
+		target_prefetch(m);
+}
+
 static void taken_look(struct move *m)
 {
 	struct segment_row row;
@@ -285,6 +294,10 @@ static void taken_look(struct move *m)
 
 	if (m->working || m->syncing)
 		return;
+	if (meta_why_copy(m->t->meta)) {
+		taken_without_meta(m);
+		return;
+	}
 	if (rc == 0 && !row_in_attempt(&row, m->k) && row.epoch > m->epoch &&
 	    row.node != m->t->self) {
 		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",

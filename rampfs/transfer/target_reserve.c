@@ -203,6 +203,10 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 		refuse_send(t, from, c, EHOSTUNREACH, "it is being unmounted");
 		return;
 	}
+	if (meta_why_copy(t->meta)) { /* it could not propose taken */
+		refuse_send(t, from, c, EROFS, "it has no metadata");
+		return;
+	}
 	if (meta_lookup(t->meta, t->self, c->name, &row) == 0 && row.id != c->id) {
 		refuse_send(t, from, c, EEXIST, "something is named %s there", c->name);
 		return;

@@ -72,7 +72,8 @@ bool move_node_over(struct transfers *t, ramp_node_t node, ramp_incarnation_t in
 {
 	struct node_row row;
 
-	if (meta_node(t->meta, node, &row))
+	/* A copy proves nothing. */
+	if (meta_why_copy(t->meta) || meta_node(t->meta, node, &row))
 		return false;
 	return row.incarnation != incarnation || row.fenced == incarnation;
 }

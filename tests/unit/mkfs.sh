@@ -58,6 +58,8 @@ refused "holds a node already" "${good[@]}" --node a "$d/state"
 before=$(md5sum <"$d/state/journal.db")
 refused "holds a node already" "${good[@]}" --node b "$d/state"
 [ "$before" = "$(md5sum <"$d/state/journal.db")" ] || fail "a refused mkfs changed the journal"
+rm "$d/state/journal.db" # a node is there all the same
+refused "holds a node already" "${good[@]}" --node a "$d/state"
 "$mkfs" --force "${good[@]}" --node b "$d/state"
 [ "$(cat "$d/state/node")" = b ] || fail "--force did not replace the node"
 [ "$(find "$d" -maxdepth 1 | wc -l)" = 4 ] || fail "--force left something behind: $(ls -A "$d")"

@@ -2,6 +2,10 @@
  * The time of the last write while it is held beside a segment's bytes, and events that come just
  * as it is given to the file.
  */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -105,6 +109,47 @@ START_TEST(a_time_that_is_set_is_not_undone_by_a_release)
 }
 END_TEST
 
+START_TEST(a_note_stays_beside_the_bytes_and_is_whole_or_none)
+{
+	static const char text[SEG_ABOUT_MAX] = "a note";
+	uint8_t note[SEG_ABOUT_MAX];
+	struct seg *seg = create();
+	char path[PATH_MAX];
+	FILE *f;
+
+	ck_assert(!seg_has_about(seg) && seg_about(seg, note) == 0);
+	seg_note_about(seg, text, sizeof(text));
+	seg_put(seg);
+	store_close(store);
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert(seg_has_about(seg));
+	ck_assert_uint_eq(seg_about(seg, note), sizeof(text));
+	ck_assert_mem_eq(note, text, sizeof(text));
+	seg_note_about(seg, "b", 1);
+	ck_assert_uint_eq(seg_about(seg, note), 1);
+	seg_note_about(seg, NULL, 0);
+	ck_assert(!seg_has_about(seg) && seg_about(seg, note) == 0);
+
+	/* As a daemon that is killed in the middle leaves it. */
+	seg_note_about(seg, text, sizeof(text));
+	drop(seg);
+	snprintf(path, sizeof(path), "%s/store/%" PRIu64 ".state", memory_dir(), MEMORY_ID);
+	f = fopen(path, "r+");
+	for (long at = 0; fseek(f, at, SEEK_SET) == 0 && fread(note, 6, 1, f) == 1; at++)
+		if (memcmp(note, text, 6) == 0) {
+			fseek(f, at, SEEK_SET);
+			fputc('A', f);
+			break;
+		}
+	ck_assert_int_eq(fclose(f), 0);
+	store = memory_open();
+	seg = store_find(store, MEMORY_ID);
+	ck_assert(!seg_has_about(seg) && seg_about(seg, note) == 0);
+	drop(seg);
+}
+END_TEST
+
 START_TEST(what_the_row_said_stays_beside_the_bytes)
 {
 	struct timespec made[2] = {{.tv_sec = 0}, {.tv_sec = -5, .tv_nsec = 7}};
@@ -147,6 +192,7 @@ int main(void)
 	tcase_add_test(c, a_write_does_not_hold_what_is_released_meanwhile);
 	tcase_add_test(c, a_time_that_is_set_is_not_undone_by_a_release);
 	tcase_add_test(c, what_the_row_said_stays_beside_the_bytes);
+	tcase_add_test(c, a_note_stays_beside_the_bytes_and_is_whole_or_none);
 	suite_add_tcase(s, c);
 	return rc ? rc : memory_run(s);
 }

@@ -4,9 +4,11 @@
  */
 #include <errno.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "meta_net.h"
@@ -289,6 +291,95 @@ START_TEST(a_copy_is_read_and_takes_no_part)
 }
 END_TEST
 
+/* Where there is no journal, rows that are known otherwise are read like a copy's. */
+START_TEST(rows_are_read_and_take_no_part)
+{
+	struct meta_config config = {.send = no_send, .changed = no_change, .why = "gone"};
+	struct node_row node = {
+		.node = 6, .name = "n6", .address = "127.0.0.1:1", .incarnation = 9};
+	const struct meta_founding known = {
+		.instance = 5, .self = 6, .nodes = &node, .n_nodes = 1, .joins = true};
+	struct segment_row *rows = calloc(2, sizeof(*rows));
+	struct meta_command later = create_command(1, 1, "later");
+	struct meta_reply reply;
+	struct segment_row row;
+	struct ramp_err err;
+	struct meta *meta;
+	char path[256];
+
+	rows[0] = (struct segment_row){.id = 5000,
+				       .epoch = 3,
+				       .phase = SEGMENT_STABLE,
+				       .node = 6,
+				       .name = "a",
+				       .size = 11};
+	rows[1] = (struct segment_row){
+		.id = 5001, .epoch = 4, .phase = SEGMENT_STABLE, .node = 6, .name = "a"};
+	snprintf(path, sizeof(path), "%s/rows", net.dir);
+	for (int i = 0; i < 2; i++) { /* again over what an earlier process has left */
+		ck_assert_int_eq(meta_open_rows(&config, path, &known, rows, 2, &meta, &err), 0);
+		ck_assert_str_eq(meta_why_copy(meta), "gone");
+		ck_assert(meta_self(meta) == 6 && meta_instance(meta) == 5);
+		ck_assert_int_eq(meta_lookup(meta, 6, "a", &row), 0);
+		ck_assert(row.id == 5000 && row.epoch == 3 && row.size == 11);
+		ck_assert_int_eq(meta_lookup(meta, 6, "recovered-5001", &row), 0);
+		ck_assert_uint_eq(row.id, 5001);
+		ck_assert_int_eq(meta_propose_wait(meta, &later, &reply), -EROFS);
+		ck_assert(!meta_has_quorum(meta) && meta_leader(meta) == 0);
+		meta_close(meta);
+	}
+	meta_remove_copy(path);
+	free(rows);
+}
+END_TEST
+
+static void shown(void *arg, const struct meta_reply *reply)
+{
+	atomic_store((atomic_int *)arg, reply->result);
+}
+
+/* A journal that can be read and makes no sense; and a wait that no message ends. */
+START_TEST(a_damaged_copy_is_told_from_a_missing_one)
+{
+	struct meta_config config = {.send = no_send,
+				     .changed = no_change,
+				     .journal_path = net.node[1].path,
+				     .why = "x"};
+	char path[256], damaged[256];
+	atomic_int result = 1;
+	struct ramp_err err;
+	struct meta *copy;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.copy", config.journal_path);
+	ck_assert_int_eq(meta_open_copy(&config, path, &copy, &err), 0);
+	meta_wait_shown(copy, 1, 600000, shown, &result);
+	for (int i = 0; i < 10000 && atomic_load(&result) == 1; i++)
+		usleep(1000);
+	ck_assert_int_eq(atomic_load(&result), -EROFS);
+	meta_close(copy);
+	/* A page that opening it does not read. */
+	snprintf(damaged, sizeof(damaged), "%s/torn", net.dir);
+	ck_assert_int_eq(rename(path, damaged), 0);
+	f = fopen(damaged, "r+");
+	ck_assert_int_eq(fseek(f, -4096, SEEK_END), 0);
+	for (int i = 0; i < 4096; i++)
+		fputc(0xff, f);
+	fclose(f);
+	config.journal_path = damaged;
+	ck_assert_int_eq(meta_open_copy(&config, path, &copy, &err), -EUCLEAN);
+	/* No journal at all. */
+	snprintf(damaged, sizeof(damaged), "%s/damaged", net.dir);
+	f = fopen(damaged, "w");
+	for (int i = 0; i < 20000; i++)
+		fputs("no journal", f);
+	fclose(f);
+	config.journal_path = damaged;
+	ck_assert_int_eq(meta_open_copy(&config, path, &copy, &err), -EUCLEAN);
+	ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("meta_read");
@@ -308,6 +399,8 @@ int main(void)
 	tcase_add_test(tc, what_can_never_be_read_ends_the_process_and_says_why);
 	tcase_add_test(tc, who_reads_the_journal_at_a_start_is_named);
 	tcase_add_test(tc, a_copy_is_read_and_takes_no_part);
+	tcase_add_test(tc, rows_are_read_and_take_no_part);
+	tcase_add_test(tc, a_damaged_copy_is_told_from_a_missing_one);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

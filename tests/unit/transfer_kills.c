@@ -5,6 +5,7 @@
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "transfer_stories.h"
@@ -382,6 +383,71 @@ START_TEST(fenced)
 }
 END_TEST
 
+/* ---- a life without metadata ------------------------------------------------------------------ */
+
+static void start_by_copy(ramp_node_t node)
+{
+	atomic_store(&world->by_copy[node], true);
+	world_start(node);
+	atomic_store(&world->by_copy[node], false);
+	world_wait_peers(node, NODES - 1);
+	usleep(500000); /* for all that must not happen */
+}
+
+/* The copy shows that T, which may have served, is over, and that the segment is S's again. */
+START_TEST(given_stays_frozen_without_metadata)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_reboot(B);
+	eventually(world_rolled_back(A, id));
+	world_kill(A);
+	start_by_copy(A);
+	ck_assert(!world_program(A, id).access);
+	world_kill(A);
+	world_start(A);
+	eventually(world_rolled_back(A, id));
+	ck_assert_int_eq(world_reclaim(A, id), 0);
+	atomic_store(&world->pull_stopped, false);
+	stays(id, A);
+}
+END_TEST
+
+/* The copy shows that the source is over. */
+START_TEST(lost_never_follows_from_a_copy)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+
+	atomic_store(&world->pull_stopped, true);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	world_kill(B);
+	world_reboot(A);
+	start_by_copy(B);
+	ck_assert_uint_eq(atomic_load(&world->sources_over), 0);
+	world_kill(B);
+	world_start(B);
+	world_rest_lost(id);
+	ck_assert_uint_ge(atomic_load(&world->sources_over), 1);
+}
+END_TEST
+
+START_TEST(nothing_comes_to_a_node_without_metadata)
+{
+	ramp_segment_t id = world_segment(A, "x", 100, 0);
+	int ask;
+
+	world_kill(B);
+	start_by_copy(B);
+	ask = world_ask(A, id, B, 10000, true);
+	ck_assert_int_eq(world_answer(ask), -EROFS);
+	ck_assert_ptr_nonnull(strstr(world_text(ask), "it has no metadata"));
+	stays(id, A);
+}
+END_TEST
+
 /* ---- an orderly end -------------------------------------------------------------------------- */
 
 START_TEST(ended_in_the_middle)
@@ -465,6 +531,9 @@ void add_kill_stories(Suite *suite)
 	tcase_add_test(tc, refused_with_lost_pages_after_a_restart);
 	tcase_add_test(tc, the_source_reboots_while_it_is_pulled);
 	tcase_add_test(tc, fenced);
+	tcase_add_test(tc, given_stays_frozen_without_metadata);
+	tcase_add_test(tc, lost_never_follows_from_a_copy);
+	tcase_add_test(tc, nothing_comes_to_a_node_without_metadata);
 	tcase_add_test(tc, ended_in_the_middle);
 	tc = story(suite, "chaos");
 	tcase_add_loop_test(tc, chaos, 0, 2);

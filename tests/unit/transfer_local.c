@@ -426,6 +426,7 @@ void pull_prefetch_all(struct pull *pull, ramp_segment_t id)
 
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation)
 {
+	atomic_fetch_add(&world->sources_over, 1);
 	pthread_mutex_lock(&pull->lock);
 	for (struct job *job = pull->jobs; job; job = job->next)
 		if (job->source.node == node && job->source.incarnation == incarnation)

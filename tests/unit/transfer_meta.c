@@ -21,6 +21,7 @@ struct proposal {
 struct meta {
 	struct meta_config config;
 	ramp_node_t self;
+	bool copy; /* meta_open_copy: it proposes nothing, and hears of nothing */
 	pthread_t thread;
 	atomic_bool stop;
 	pthread_mutex_t lock; /* protects what follows */
@@ -230,6 +231,12 @@ static void carry_out(struct meta *meta, struct proposal *p)
 	struct meta_reply reply = {0};
 	unsigned lose = atomic_load(&world->lose_answers);
 
+	if (meta->copy) {
+		reply.result = -EROFS;
+		p->done(p->arg, &reply);
+		free(p);
+		return;
+	}
 	if (!p->sync && atomic_load(&world->quorum) &&
 	    fault_hit(POINT(AT_PROPOSE, p->command.type)) == DO_DELAY)
 		for (int ms = 0; ms < REST_MS && atomic_load(&world->quorum); ms++)
@@ -285,7 +292,8 @@ static void *turn(void *arg)
 		if (waited < 1000 * atomic_load(&world->behind_ms[meta->self]))
 			continue;
 		waited = 0;
-		refresh(meta);
+		if (!meta->copy)
+			refresh(meta);
 	}
 	return NULL;
 }
@@ -297,6 +305,7 @@ struct meta *double_meta_open(const struct meta_config *config)
 
 	meta->config = *config;
 	meta->self = world_self();
+	meta->copy = atomic_load(&world->by_copy[meta->self]);
 	meta->last = &meta->first;
 	meta->unique = 1;
 	pthread_mutex_init(&meta->lock, NULL);
@@ -320,6 +329,11 @@ void meta_close(struct meta *meta)
 }
 
 /* ---- meta.h ---------------------------------------------------------------------------------- */
+
+const char *meta_why_copy(struct meta *meta)
+{
+	return meta->copy ? "a test" : NULL;
+}
 
 static void enqueue(struct meta *meta, const struct meta_command *command, meta_done *done,
 		    void *arg)

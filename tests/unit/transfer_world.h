@@ -94,6 +94,8 @@ struct world {
 	atomic_bool quorum;
 	atomic_bool no_leader[NODES + 1]; /* a node knows none, though there is one */
 	atomic_uint behind_ms[NODES + 1]; /* a node's tables are that old */
+	atomic_bool by_copy[NODES + 1];	  /* a node that starts has no metadata */
+	atomic_uint sources_over;	  /* calls of pull_source_over */
 	atomic_uint lose_answers;	  /* the next n proposals happen, but answer -ETIMEDOUT */
 	atomic_uint chaos_per_mille;	  /* messages that are dropped, doubled or late */
 	atomic_bool hold;		  /* DO_DELAY AT_SCAN, _RESERVE to _END: while set */

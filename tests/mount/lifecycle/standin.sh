@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A daemon that takes over starts whatever has become of its files; where none can start, nobody hangs.
+# A daemon that takes over starts whatever has become of its files; where none can start, no call hangs.
 . tests/lib/cluster.sh
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }

@@ -239,6 +239,12 @@ for fd, first in zip(fds, begun):
     assert (first + os.read(fd, 4096)).decode() == read("nodes")
 P
 
+echo "a daemon that does not answer: rampfs-status says so, and ends"
+daemon=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
+kill -STOP "$daemon"
+refused "its daemon does not answer" timeout -k 1 60 rampfs-status "$mnt/c"
+kill -CONT "$daemon"
+
 echo "a node whose processes were all killed: its mount is dead, and start repairs it"
 daemon=$(pgrep -f -- "rampfs --daemon .*$mnt/c\$")
 kill -STOP "$daemon" # or it would start another keeper

@@ -12,6 +12,7 @@ small_disk=""
 down() {
 	local status=$?
 	set +e
+	exec 4<&-
 	if [ -n "$small_disk" ]; then
 		umount "$mnt/c"
 		flock -w 20 "$state/c/lock" true
@@ -193,18 +194,79 @@ within 5 listed b a 52
 ! without c || fail "c has not come back"
 says "$cluster/c.log" "can be written again" || fail "c did not look at its disk"
 
-echo "a journal that is gone is never made again"
+echo "a journal that is gone or damaged is never made again: the node serves by its records"
 keeper=$(cat "$state/c/lock")
-kill -STOP "$keeper"
-kill -9 "$(daemon c)"
-mv "$state/c/journal.db" "$state/c/away"
-kill -CONT "$keeper"
-asks_for_rejoin() { in_time grep -q '^why: needs --rejoin' "$mnt/c/.ramp/status" 2>/dev/null; }
-within 20 asks_for_rejoin
-refused "Input/output error" in_time cat "$mnt/c/c/owned"
-[ ! -e "$state/c/journal.db" ] || fail "the journal was made again"
-mv "$state/c/away" "$state/c/journal.db"
-within 20 up a c
+# journal FUNCTION: changes it while no daemon of c lives.
+journal() {
+	kill -STOP "$keeper"
+	kill -9 "$(daemon c)"
+	"$@"
+	kill -CONT "$keeper"
+}
+saved=$scratch/saved
+save() { rm -rf "$saved" && mkdir "$saved" && cp "$state"/c/journal.db* "$saved/"; }
+away() { save && rm "$state"/c/journal.db*; }
+damage() { save && dd if=/dev/urandom of="$state/c/journal.db" bs=4k count=16 seek=2 conv=notrunc status=none; }
+intact() {
+	rm -f "$state"/c/journal.db-*
+	[ ! -e "$saved/journal.db-wal" ] || cp "$saved/journal.db-wal" "$state/c/"
+	cp "$saved/journal.db" "$state/c/new" && mv "$state/c/new" "$state/c/journal.db"
+}
+head -c 4M /dev/urandom >"$mnt/c/c/whole"
+chmod 640 "$mnt/c/c/whole"
+mv "$mnt/c/c/whole" "$mnt/c/c/renamed"
+whole=$(sha256sum <"$mnt/c/c/renamed")
+head -c 8M /dev/urandom >"$mnt/c/c/left"
+left=$(sha256sum <"$mnt/c/c/left")
+rampfs-migrate --mode demand "$mnt/c/c/left" a # its pages stay at c
+exec 4<"$mnt/c/c/owned"
+touch "$mnt/c/c/unnamed" && rm "$mnt/c/c/unnamed"
+for change in away damage; do
+	echo fresh >"$mnt/c/c/fresh" # known by its record alone a moment later
+	journal $change
+	within 20 without c "needs --rejoin, or its journal back"
+	owned_goes_on
+	same "$whole" "$(in_time sha256sum <"$mnt/c/c/renamed")" "what was renamed"
+	same fresh "$(in_time cat "$mnt/c/c/fresh")" "what was made just before"
+	same 640 "$(in_time stat -c %a "$mnt/c/c/renamed")" "its mode"
+	[ ! -e "$mnt/c/c/unnamed" ] || fail "an unlinked name is back"
+	same more "$(in_time tail -n 1 <&4)" "what is read by the file that was open all the time"
+	refused "Read-only file system" in_time mv "$mnt/c/c/renamed" "$mnt/c/c/other"
+	[ $change = damage ] || [ ! -e "$state/c/journal.db" ] || fail "the journal was made again"
+	# By another restart, too, this state is not left.
+	old=$(daemon c)
+	kill -9 "$old"
+	within 20 without c "needs --rejoin, or its journal back"
+	owned_goes_on
+	if [ $change = away ]; then
+		same "$left" "$(in_time sha256sum <"$mnt/a/a/left")" "what a pulls from c"
+		refused "has no metadata" in_time rampfs-migrate "$mnt/a/a/f1" c
+	fi
+	intact
+	within 30 up a c
+	within 30 quorum c
+	! without c || fail "c has not come back"
+	same "$whole" "$(sha256sum <"$mnt/c/c/renamed")" "what was renamed"
+	rm "$mnt/c/c/fresh"
+done
+exec 4<&-
+
+echo "so does a mount after an umount; and what asks for --rejoin can be given up"
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+away
+rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+within 20 without c "needs --rejoin, or its journal back"
+owned_goes_on
+same "$whole" "$(in_time sha256sum <"$mnt/c/c/renamed")" "what was renamed"
+umount "$mnt/c"
+within 15 flock -n "$state/c/lock" true
+refused "its store is still mounted" mkfs.rampfs --force --rejoin "$(sed -nE 's/^a [^ ]+ [^ ]+ ([^ ]+) .*/\1/p' "$mnt/a/.ramp/nodes")" \
+	--key "$state/b/key" --node c --address 127.0.0.1:1 --capacity 64M "$state/c"
+within 10 rampfs --destroy --force "$state/c"
+refused "needs --rejoin, or its journal back" rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+intact
+rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 quorum c
 umount "$mnt/c"
 within 15 flock -n "$state/c/lock" true
