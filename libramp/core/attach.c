@@ -17,6 +17,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -50,6 +52,11 @@
 #define MAP_X86_ONLY 0
 #endif
 
+#define MAP_PLACES (MAP_FIXED | MAP_FIXED_NOREPLACE)
+
+/* RAMPFS_FIXED=hint: MAP_FIXED of a segment is taken for a hint. */
+static bool fixed_is_hint;
+
 /* One request to map a range, under attach_lock. */
 struct attach {
 	const struct attach_call *call;
@@ -59,6 +66,7 @@ struct attach {
 	uint64_t segment, end_max;
 	uint64_t start, end; /* addresses; known once a first part is mapped */
 	uint64_t deadline_ms;
+	bool elsewhere;		       /* MAP_FIXED asked for another address */
 	bool again;		       /* it failed because the daemon was away */
 	bool asked_again;	       /* the daemon had forgotten the token: that is tried once */
 	char reason[SESSION_TEXT_MAX]; /* why it failed; empty: errno says it */
@@ -299,22 +307,28 @@ static int await_back(struct attach *a)
 	return 0;
 }
 
-static int attach_refuse_place(struct attach *a)
+/* Refuses MAP_FIXED at another address than the segment's own, or takes it for a hint: what is mapped
+   at the other address stays then. MAP_FIXED_NOREPLACE was a hint before Linux 4.17: a program that
+   asks for it looks at the address that it gets. */
+static int check_address(struct attach *a)
 {
+	a->elsewhere = (a->call->flags & MAP_PLACES) && a->call->addr != a->start;
+	if (!a->elsewhere || fixed_is_hint)
+		return 0;
 	return attach_refuse(
 		a, EINVAL,
 		"MAP_FIXED: a segment has its own address, the same in every process; map it "
-		"without");
+		"without (rampfs-run --fixed=hint: for a program that uses what mmap returns)");
 }
 
 static int attach_known(struct attach *a)
 {
 	uint64_t start, end;
-	int rc;
+	int rc = check_address(a);
 
-	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start)
-		return attach_refuse_place(a);
-	if ((a->call->flags & MAP_FIXED_NOREPLACE) &&
+	if (rc)
+		return rc;
+	if ((a->call->flags & MAP_FIXED_NOREPLACE) && !a->elsewhere &&
 	    !(next_gap(a, a->start, &start, &end) && start == a->start && end == a->end))
 		return -EEXIST;
 	rc = count_parts(a);
@@ -338,13 +352,13 @@ static int attach_new(struct attach *a)
 	if (rc)
 		return rc;
 	a->end = a->start + a->call->len;
-	if ((a->call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && a->call->addr != a->start) {
+	rc = check_address(a);
+	if (rc) {
 		futex_lock(&table.lock);
 		table_release(a->start, a->end, NULL);
 		futex_unlock(&table.lock);
-		return attach_refuse_place(a);
 	}
-	return 0;
+	return rc;
 }
 
 /* Checks the place that a call asks for, as the kernel does: first of all. */
@@ -356,7 +370,7 @@ static int check_place(const struct attach_call *call)
 		return -ENOMEM;
 	if (call->offset > UINT64_MAX / 4)
 		return -EOVERFLOW;
-	if ((call->flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && !page_aligned(call->addr))
+	if ((call->flags & MAP_PLACES) && !page_aligned(call->addr))
 		return -EINVAL;
 	return 0;
 }
@@ -413,6 +427,29 @@ static void after_map(const struct attach_call *call, uint64_t at)
 		sys_madvise(at, call->len, MADV_POPULATE_READ);
 }
 
+/* Says why mmap fails, if its errno alone does not: one that asks for EEXIST gets it without a line. Says
+   once that a segment lies elsewhere than it was asked for. */
+static void say_outcome(const struct attach *a, int rc)
+{
+	static _Atomic bool said;
+	bool asks = (a->call->flags & MAP_FIXED_NOREPLACE) &&
+		    (!fixed_is_hint || a->call->addr == a->start);
+
+	if (rc == 0 && a->elsewhere && !atomic_exchange(&said, true))
+		say_line("rampfs: mmap: MAP_FIXED is taken for a hint (--fixed=hint): the segment "
+			 "is mapped at its own address, which mmap returns",
+			 NULL);
+	if (rc && rc != -ENOTTY && !(rc == -EEXIST && asks))
+		say_refusal("mmap", -rc, a->reason);
+}
+
+void attach_init(void)
+{
+	const char *value = getenv("RAMPFS_FIXED");
+
+	fixed_is_hint = value && strcmp(value, "hint") == 0;
+}
+
 int attach_mmap(const struct attach_call *given, uint64_t *at)
 {
 	struct attach_call call = *given;
@@ -438,8 +475,8 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 	}
 	if (call.reason)
 		copy_text(call.reason, SESSION_TEXT_MAX, a.reason);
-	else if (rc && rc != -ENOTTY && !(rc == -EEXIST && (call.flags & MAP_FIXED_NOREPLACE)))
-		say_refusal("mmap", -rc, a.reason);
+	else
+		say_outcome(&a, rc);
 	guard_leave(&guard);
 	*at = a.start;
 	if (rc == 0 && (call.flags & (MAP_LOCKED | MAP_POPULATE)))

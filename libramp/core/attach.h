@@ -14,6 +14,8 @@ struct attach_call {
 	   told. */
 	char *reason;
 };
+/* Reads RAMPFS_FIXED. Once, when the program begins. */
+void attach_init(void);
 /* Maps a segment. Returns 0, and *at is its address; -ENOTTY: the file is no segment, and the
    kernel may map it; or another negative errno, after its reason has been told. Any thread. */
 int attach_mmap(const struct attach_call *call, uint64_t *at);

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "attach.h"
 #include "fork.h"
 #include "guard.h"
 #include "lock.h"
@@ -23,6 +24,7 @@ void core_init(void (*first)(void), bool silent)
 		if (first)
 			first();
 		say_init(silent);
+		attach_init();
 		thread_count_init();
 		fork_init();
 	}

@@ -1,5 +1,5 @@
 /*
- * rampfs-run PROGRAM [ARG...]: runs a program with the shim, so that its mmaps of files on a rampfs
+ * rampfs-run [--fixed=hint|refuse] PROGRAM [ARG...]: runs a program with the shim, so that its mmaps of files on a rampfs
  * mount are segments.
  *
  * It finds the shim beside itself (../lib, as built) or where it was installed, puts it in front of
@@ -12,6 +12,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <stdbool.h>
@@ -29,11 +30,15 @@
 enum { EXIT_OWN = 125, EXIT_CANNOT = 126, EXIT_NOT_FOUND = 127 };
 
 static const char usage[] =
-	"usage: rampfs-run PROGRAM [ARG...]\n"
+	"usage: rampfs-run [--fixed=hint|refuse] PROGRAM [ARG...]\n"
 	"Run PROGRAM so that it can mmap files on a rampfs mount (MAP_SHARED) as local memory.\n"
 	"\n"
-	"  --help     this text\n"
-	"  --version  the version\n"
+	"  --fixed=hint    take MAP_FIXED of a segment for a hint, for a program that uses the "
+	"address\n"
+	"                  that mmap returns (QEMU)\n"
+	"  --fixed=refuse  refuse it at another address than the segment's own (the default)\n"
+	"  --help          this text\n"
+	"  --version       the version\n"
 	"\n"
 	"RAMPFS_QUIET=1 in the environment silences the shim's lines on stderr. Static, setuid,\n"
 	"setcap and Go programs do not load it: for these, read(2) and write(2) work, and mmap "
@@ -183,21 +188,55 @@ static void warn_of(const char *name)
 			name, what);
 }
 
+/* Tells the shim by the environment, which it shares with the programs that the program starts. */
+static int set_fixed(const char *value)
+{
+	if (strcmp(value, "hint") != 0 && strcmp(value, "refuse") != 0) {
+		fprintf(stderr, "rampfs-run: --fixed takes hint or refuse, not %s\n", value);
+		return -EINVAL;
+	}
+	return setenv("RAMPFS_FIXED", value, 1) ? run_fail("RAMPFS_FIXED", errno) : 0;
+}
+
+static _Noreturn void print_and_exit(const char *text)
+{
+	exit(fputs(text, stdout) < 0 || fflush(stdout) ? EXIT_OWN : 0);
+}
+
+/* Returns the place of PROGRAM among the arguments, or 0 after it has said why not. */
+static int read_options(int argc, char **argv)
+{
+	static const struct option longs[] = {{"fixed", required_argument, NULL, 'F'},
+					      {"help", no_argument, NULL, 'h'},
+					      {"version", no_argument, NULL, 'V'},
+					      {NULL, 0, NULL, 0}};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
+		if (c == 'h')
+			print_and_exit(usage);
+		if (c == 'V')
+			print_and_exit("rampfs-run " RAMPFS_VERSION "\n");
+		if (c == 'F' && set_fixed(optarg) == 0)
+			continue;
+		if (c == '?')
+			fputs(usage, stderr);
+		return 0;
+	}
+	if (optind < argc)
+		return optind;
+	fputs(usage, stderr);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	char shim[PATH_MAX];
-	int rc, first = 1;
+	int rc, first = read_options(argc, argv);
 
-	if (argc > 1 && strcmp(argv[1], "--help") == 0)
-		return fputs(usage, stdout) < 0 || fflush(stdout) ? EXIT_OWN : 0;
-	if (argc > 1 && strcmp(argv[1], "--version") == 0)
-		return puts("rampfs-run " RAMPFS_VERSION) < 0 || fflush(stdout) ? EXIT_OWN : 0;
-	if (argc > 1 && strcmp(argv[1], "--") == 0)
-		first = 2;
-	if (argc <= first || (first == 1 && argv[1][0] == '-')) {
-		fputs(usage, stderr);
+	if (!first)
 		return EXIT_OWN;
-	}
 	rc = find_shim(shim);
 	if (rc)
 		return run_fail(shim, -rc);

@@ -6,13 +6,14 @@ export LC_ALL=C
 prog=$build/tests/shim_prog
 quietly() { "$@" 2>/dev/null; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+run_args=()
 fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
 # run LINES SCENARIO [PREFIX...]: it succeeds, and writes LINES lines. It may wait for thousands of commits.
 run() {
 	local lines=$1 scenario=$2 file=$mnt/a/a/$2
 	shift 2
 	fresh "$file"
-	timeout -k 1 300 "$@" rampfs-run "$prog" "$file" "$scenario" 2>"$scratch/said" ||
+	timeout -k 1 300 "$@" rampfs-run "${run_args[@]}" "$prog" "$file" "$scenario" 2>"$scratch/said" ||
 		fail "$scenario: status $?: $(cat "$scratch/said")"
 	same "$lines" "$(wc -l <"$scratch/said")" "lines said by $scenario: $(cat "$scratch/said")"
 }
@@ -46,6 +47,11 @@ run 0 flags
 run 2 protect
 run 2 large
 run 3 remap
+run_args=(--fixed=hint)
+run 1 hinted
+run_args=(--fixed hint --fixed=refuse --)
+run 1 arguments
+run_args=()
 
 echo "without any privilege"
 for scenario in basic readonly forks threads tree many; do

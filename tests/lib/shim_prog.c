@@ -148,6 +148,7 @@ static const struct scenario {
 	{"arguments", scenario_arguments},
 	{"around", scenario_around},
 	{"taken", scenario_taken},
+	{"hinted", scenario_hinted},
 	{"halfway", scenario_halfway},
 	{"readonly", scenario_readonly},
 	{"protect", scenario_protect},

@@ -68,6 +68,7 @@ void scenario_handed(void);
 void scenario_succeeded(void);
 void scenario_around(void);
 void scenario_taken(void);
+void scenario_hinted(void);
 void scenario_halfway(void);
 void scenario_readonly(void);
 void scenario_protect(void);

@@ -227,6 +227,38 @@ void scenario_taken(void)
 	CHECK(mmap(NULL, PAGE, RW, MAP_SHARED, fd, 0) == at);
 }
 
+/* With MAP_FIXED for a hint, as QEMU maps a guest's memory: over a part of a reservation, whose end it then
+   cuts off behind the address that mmap has returned. */
+void scenario_hinted(void)
+{
+	const size_t room_bytes = 2 * SEGMENT_BYTES;
+	unsigned char *room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = open_file(O_RDWR);
+	volatile unsigned char *p;
+
+	CHECK(room != MAP_FAILED && mprotect(room, PAGE, RW) == 0);
+	room[0] = 'r';
+	errno = 77;
+	p = mmap(room, SEGMENT_BYTES, RW, MAP_SHARED | MAP_FIXED, fd, 0);
+	CHECK(errno == 77 && (uintptr_t)p >= 0x100000000000ul && (uintptr_t)p % EXTENT_BYTES == 0);
+	p[0] = 'a';
+	CHECK(byte_of_file(0) == 'a');
+	CHECK(munmap((void *)(p + SEGMENT_BYTES + PAGE), SEGMENT_BYTES - PAGE) == 0);
+	CHECK(room[0] == 'r' && touch(room + PAGE, false) == SIGSEGV);
+	for (size_t at = 0; at < room_bytes; at += PAGE)
+		CHECK(is_mapped(room + at));
+	/* The segment is mapped now; asked for over the reservation, and at no place that may be. */
+	CHECK(mmap(room, 2 * PAGE, RW, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, PAGE) == p + PAGE);
+	CHECK(mmap(room + 1, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED);
+	CHECK(errno == EINVAL);
+	/* At the segment's own address, and of a private mapping, it is what it always is. */
+	CHECK(mmap((void *)p, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == p);
+	CHECK(mmap((void *)p, PAGE, RW, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0) == MAP_FAILED);
+	CHECK(errno == EEXIST);
+	CHECK(mmap(room, PAGE, RW, MAP_PRIVATE | MAP_FIXED, fd, 0) == room && room[0] == 'a');
+	CHECK(munmap((void *)p, SEGMENT_BYTES) == 0 && munmap(room, room_bytes) == 0);
+}
+
 void scenario_readonly(void)
 {
 	volatile unsigned char *p = map(SEGMENT_BYTES, PROT_READ, MAP_SHARED, 0), *q;

@@ -221,6 +221,24 @@ START_TEST(a_program_in_a_user_namespace_finds_roots_daemon)
 }
 END_TEST
 
+/* With RAMPFS_FIXED=hint; another value is none. */
+START_TEST(a_place_that_is_asked_for_is_taken_for_a_hint)
+{
+	struct program p;
+
+	setenv("RAMPFS_FIXED", "hint", 1);
+	p = start("hinted");
+	finish(&p);
+	ck_assert_str_eq(said(), "rampfs: mmap: MAP_FIXED is taken for a hint (--fixed=hint): the "
+				 "segment is mapped at its own address, which mmap returns\n");
+	setenv("RAMPFS_FIXED", "refuse", 1);
+	p = start("arguments");
+	finish(&p);
+	unsetenv("RAMPFS_FIXED");
+	ck_assert_int_eq(count_said("(rampfs-run --fixed=hint: "), 1);
+}
+END_TEST
+
 START_TEST(quiet_silences_the_refusals)
 {
 	struct program p;
@@ -645,6 +663,7 @@ int main(void)
 	tcase_add_test(tc, what_a_constructor_has_mapped_is_its_childrens_at_once);
 	tcase_add_test(tc, what_another_thread_changes_during_a_fork_costs_the_child_nothing_else);
 	tcase_add_test(tc, a_fork_whose_token_is_forgotten_asks_for_its_parents_mappings);
+	tcase_add_test(tc, a_place_that_is_asked_for_is_taken_for_a_hint);
 	tcase_add_test(tc, quiet_silences_the_refusals);
 	tcase_add_test(tc, a_freeze_stops_every_store_and_a_thaw_lets_them_go_on);
 	tcase_add_test(tc, what_is_gone_is_sigbus_and_back_it_is_as_it_was);

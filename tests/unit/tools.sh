@@ -100,6 +100,8 @@ same "ro,loglevel=" "$(complete_words rampfs -o ro,logl)" "the second of two mou
 same "error warning info debug" "$(complete_words rampfs -o ro,loglevel = | xargs)" "values of loglevel"
 same "auto" "$(complete_words rampfs -o rollback = au)" "a value of rollback"
 same "lazy demand copy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+same "hint refuse" "$(complete_words rampfs-run --fixed = | xargs)" "values of --fixed"
+complete_words rampfs-run --fixed = hint rampfs-stat | grep -qx rampfs-status || fail "no program is completed behind --fixed"
 same "lazy demand copy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
 same "demand" "$(complete_words rampfs-migrate --mode = de)" "a mode behind ="
 same "contrib/man" "$(complete_words mkfs.rampfs --config = contrib/ma)" "a file behind ="
@@ -108,6 +110,15 @@ for mode in $(complete_words rampfs-migrate --mode ""); do
 done
 for command in $(complete_words rampfs-node ""); do
 	rampfs-node --help | grep -q "^  $command " || fail "$command is completed for rampfs-node, and is none"
+done
+
+status=0
+rampfs-run --fixed=yes true >"$scratch/out" 2>"$scratch/err" || status=$?
+same 125 $status "the exit status of a wrong value of --fixed"
+same "rampfs-run: --fixed takes hint or refuse, not yes" "$(cat "$scratch/out" "$scratch/err")" "what --fixed=yes says"
+for words in --fixed=hint "--fixed refuse"; do
+	# shellcheck disable=SC2086 # words
+	same "${words#*[= ]}" "$(rampfs-run $words sh -c 'echo $RAMPFS_FIXED' -- --fixed=x)" "what $words sets"
 done
 
 # A kernel that is too old is named, and what it lacks, and on Debian 12 the package of a newer one.
