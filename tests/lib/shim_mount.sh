@@ -47,6 +47,9 @@ run 0 flags
 run 2 protect
 run 2 large
 run 3 remap
+run 1 taken
+grep -qE '^rampfs: mmap: something else is mapped at its address 0x2[0-9a-f]{11} \("arena" in rampfs-cluster.conf\(5\)\)$' "$scratch/said" ||
+	fail "said: $(cat "$scratch/said")"
 run_args=(--fixed=hint)
 run 1 hinted
 run_args=(--fixed hint --fixed=refuse --)
