@@ -31,18 +31,27 @@ static size_t join_parts(char *line, const char *part, va_list ap)
 	return len;
 }
 
-void say_line(const char *first, ...)
+/* Has a line written, unless the user wants none. */
+static void say_by(void (*write_line)(const char *line, size_t len), const char *first, va_list ap)
 {
 	char line[SCRIBE_LINE_BYTES];
-	va_list ap;
-	size_t len;
 
-	if (quiet)
-		return;
-	va_start(ap, first);
-	len = join_parts(line, first, ap);
-	va_end(ap);
+	if (!quiet)
+		write_line(line, join_parts(line, first, ap));
+}
+
+static void say_at_once(const char *line, size_t len)
+{
 	program_stderr_write(line, len, 0);
+}
+
+void say_line(const char *first, ...)
+{
+	va_list ap;
+
+	va_start(ap, first);
+	say_by(say_at_once, first, ap);
+	va_end(ap);
 }
 
 int say_refusal(const char *what, int code, const char *reason)
@@ -59,14 +68,9 @@ void say_agents_begin(void)
 
 void say_agent_line(const char *first, ...)
 {
-	char line[SCRIBE_LINE_BYTES];
 	va_list ap;
-	size_t len;
 
-	if (quiet)
-		return;
 	va_start(ap, first);
-	len = join_parts(line, first, ap);
+	say_by(scribe_write, first, ap);
 	va_end(ap);
-	scribe_write(line, len);
 }

@@ -246,6 +246,22 @@ struct move *move_take_up(struct transfers *t, struct seg *seg, const struct rec
 	return m;
 }
 
+int move_record(struct move *m, enum record_kind kind)
+{
+	struct record record = {
+		.kind = kind,
+		.epoch = m->epoch,
+		.k = m->k,
+		.peer = m->peer,
+		.peer_inc = m->peer_inc,
+		.unchanged = m->unchanged,
+		.demand_only = m->demand_only,
+		.size = m->size,
+	};
+
+	return record_change(m->seg, &record, &m->work_err);
+}
+
 static void free_move(uv_handle_t *handle)
 {
 	free(handle->data);

@@ -145,6 +145,9 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg);
 /* Makes one in MOVE_NEW by the record that an earlier daemon left. Takes the reference `seg` in any
    case. NULL: no memory. */
 struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record);
+/* Records GIVEN or TAKEN, by which an attempt can be taken up. By a worker. Returns 0, or the errno of
+   work_err. */
+int move_record(struct move *m, enum record_kind kind);
 /* Frees the list of populated pages: the target needs it until it has room, the source until the
    record is GIVEN. */
 void move_forget_ranges(struct move *m);

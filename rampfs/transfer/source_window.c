@@ -25,20 +25,9 @@
 
 static int record_given(struct move *m)
 {
-	struct record given = {
-		.kind = RECORD_GIVEN,
-		.epoch = m->epoch,
-		.k = m->k,
-		.peer = m->peer,
-		.peer_inc = m->peer_inc,
-		.unchanged = m->unchanged,
-		.demand_only = m->demand_only,
-		.size = m->size,
-	};
-
 	if (atomic_load(&m->cancelled))
 		return ramp_err_set(&m->work_err, EINTR, "cancelled");
-	return record_change(m->seg, &given, &m->work_err);
+	return move_record(m, RECORD_GIVEN);
 }
 
 /* While it is held, readers and writers wait until every page is copied, however long that

@@ -35,27 +35,11 @@
 
 /* ---- TRANSFER -------------------------------------------------------------------------------- */
 
-static int record_taken(struct move *m)
-{
-	struct record taken = {
-		.kind = RECORD_TAKEN,
-		.epoch = m->epoch,
-		.k = m->k,
-		.peer = m->peer,
-		.peer_inc = m->peer_inc,
-		.unchanged = m->unchanged,
-		.demand_only = m->demand_only,
-		.size = m->size,
-	};
-
-	return record_change(m->seg, &taken, &m->work_err);
-}
-
 static void widen_work(struct move *m)
 {
 	m->work_rc = target_widen(m);
 	if (!m->work_rc)
-		m->work_rc = record_taken(m);
+		m->work_rc = move_record(m, RECORD_TAKEN);
 }
 
 static void target_begun(struct move *m);
@@ -100,7 +84,7 @@ static void target_take(struct move *m, const struct msg_transfer *tr)
 	if (!as_listed) {
 		move_go(m, T_RESERVED, T_TAKING);
 		move_work(m, widen_work, widened);
-	} else if (record_taken(m)) {
+	} else if (move_record(m, RECORD_TAKEN)) {
 		log_error("segment %" PRIu64 ": %s", m->id, m->work_err.text);
 		move_send_verdict(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
 		target_drop(m);

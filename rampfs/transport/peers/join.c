@@ -43,47 +43,43 @@ static int join_wait(const struct stream *stream, short want, uint64_t deadline_
 
 /* ---- frames --------------------------------------------------------------------------------- */
 
+/* Counts the n bytes that went or came; waits where it is -EAGAIN. */
+static int join_advance(const struct stream *stream, ssize_t n, short want, uint64_t deadline_ms,
+			size_t *done)
+{
+	if (n == -EAGAIN)
+		return join_wait(stream, want, deadline_ms);
+	if (n < 0)
+		return (int)n;
+	*done += (size_t)n;
+	return 0;
+}
+
 static int send_all(struct stream *stream, const uint8_t *bytes, size_t len, uint64_t deadline_ms)
 {
-	while (len) {
-		struct iovec iov = {(void *)(uintptr_t)bytes, len};
-		ssize_t n = stream_writev(stream, &iov, 1);
-		int rc = 0;
+	size_t done = 0;
+	int rc = 0;
 
-		if (n < 0 && n != -EAGAIN)
-			return (int)n;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		} else {
-			rc = join_wait(stream, POLLOUT, deadline_ms);
-		}
-		if (rc)
-			return rc;
+	while (!rc && done < len) {
+		struct iovec iov = {(void *)(uintptr_t)(bytes + done), len - done};
+		ssize_t n = stream_writev(stream, &iov, 1);
+
+		rc = join_advance(stream, n ? n : -EAGAIN, POLLOUT, deadline_ms, &done);
 	}
-	return 0;
+	return rc;
 }
 
 static int recv_all(struct stream *stream, uint8_t *bytes, size_t len, uint64_t deadline_ms)
 {
-	while (len) {
-		ssize_t n = stream_read(stream, bytes, len);
-		int rc = 0;
+	size_t done = 0;
+	int rc = 0;
 
-		if (n == 0)
-			return -ECONNRESET;
-		if (n < 0 && n != -EAGAIN)
-			return (int)n;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		} else {
-			rc = join_wait(stream, POLLIN, deadline_ms);
-		}
-		if (rc)
-			return rc;
+	while (!rc && done < len) {
+		ssize_t n = stream_read(stream, bytes + done, len - done);
+
+		rc = join_advance(stream, n ? n : -ECONNRESET, POLLIN, deadline_ms, &done);
 	}
-	return 0;
+	return rc;
 }
 
 /* Computes the MAC of a frame: over its label and body, under the key of its direction. */
