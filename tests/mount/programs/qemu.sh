@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # contrib/recipes/qemu as its page has it: a guest moves there and back, and by pre-copy; all that it stored is
-# right. And where mv is refused the guest goes on. Exit status 77, with a line, where QEMU can't be had.
+# right. And where mv is refused the guest continues. Exit status 77, with a line, where QEMU can't be had.
 . tests/lib/cluster.sh
 recipe=contrib/recipes/qemu
 timeout 100 $recipe/prepare --install >"$scratch/prepared" 2>&1 || {
@@ -18,10 +18,10 @@ same 3 "$(grep -cE '^(rampfs|pre-copy) +(a to b|b to a) +yes ' "$scratch/said")"
 same 1 "$(grep -c '^3 of 3 moves right; ' "$scratch/said")" "lines that say so"
 ! anything_reported || exit 1
 
-echo "mv is refused: the guest goes on where it is"
+echo "mv is refused: the guest stays where it is"
 cluster_start -n 2
 touch "$mnt/b/b/guest"
-refused "The guest goes on on node a, after " $recipe/move-guest "$scratch/cluster"
+refused "The guest continues on node a, after " $recipe/move-guest "$scratch/cluster"
 [ ! -e "$mnt/a/a/guest" ] && [ -e "$mnt/b/b/guest" ] || fail "what is left: $(ls "$mnt/a"/?)"
 cluster_stop
 echo "qemu: all as it should be"
