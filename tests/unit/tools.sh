@@ -167,13 +167,14 @@ for page in "$build"/contrib/*.[1-8]; do
 		[ -e "$build/contrib/$(echo "$other" | tr '(' . | tr -d ')')" ] || fail "$page names $other, which is not there"
 	done
 done
-same 9 $pages "manual pages"
+same "$(find contrib/man -name "*.scd" | wc -l)" $pages "manual pages"
 
 # Installs everything, under a prefix that is named only then.
 DESTDIR=$scratch/root cmake --install "$build" --prefix /usr >/dev/null
 root=$scratch/root
 for file in sbin/mount.rampfs usr/sbin/rampfs usr/sbin/mkfs.rampfs usr/sbin/rampfs-node usr/bin/rampfs-migrate \
-	usr/bin/rampfs-status usr/bin/rampfs-run usr/lib/systemd/system/rampfs@.service; do
+	usr/bin/rampfs-status usr/bin/rampfs-run usr/lib/systemd/system/rampfs@.service usr/include/ramp.h \
+	usr/lib/python3/dist-packages/rampfs.py; do
 	[ -e "$root/$file" ] || [ -L "$root/$file" ] || fail "/$file is not installed"
 done
 same /usr/sbin/rampfs "$(readlink "$root/sbin/mount.rampfs")" "what mount(8) is led to"
