@@ -30,6 +30,7 @@ enum field {
 	F_LENGTH = 1 << 13,    /* length, map_len */
 	F_INSTANCE = 1 << 14,
 	F_CAPACITY = 1 << 15,
+	F_VALUE = 1 << 16,
 };
 
 static const struct {
@@ -53,6 +54,7 @@ static const struct {
 	[META_MEMBER_ADD] = {"MEMBER_ADD", F_NEW_NAME | F_ADDRESS | F_CAPACITY},
 	[META_MEMBER_PROMOTE] = {"MEMBER_PROMOTE", F_NODE},
 	[META_MEMBER_REMOVE] = {"MEMBER_REMOVE", F_NODE},
+	[META_LEVEL_UP] = {"LEVEL_UP", F_VALUE},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -221,6 +223,8 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 		code_u64(c, &m->instance);
 	if (f & F_CAPACITY)
 		code_u64(c, &m->capacity);
+	if (f & F_VALUE)
+		code_u64(c, &m->value);
 	code_attr(c, f, &m->attr);
 	code_names(c, f, m);
 	if (m->type == META_UNLINK || m->type == META_RENAME || m->type == META_SETATTR)

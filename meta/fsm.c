@@ -7,7 +7,8 @@
  * which reads the rows, checks, and writes the rows. The result is kept for retries.
  *
  * How it fails: a rule that forbids a command gives an errno as its result, and nothing but that
- * result is written then.
+ * result is written then. An entry that this program does not know is not applied, and so is no
+ * later one (replica.c): skipped, it would leave these tables different from the others'.
  */
 #include "fsm.h"
 
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "fsm_core.h"
+#include "fsm_level.h"
 #include "fsm_members.h"
 #include "fsm_moves.h"
 #include "fsm_segments.h"
@@ -37,6 +39,7 @@ static int (*const commands[])(struct apply *a) = {
 	[META_MEMBER_ADD] = fsm_member_add,
 	[META_MEMBER_PROMOTE] = fsm_member_promote,
 	[META_MEMBER_REMOVE] = fsm_member_remove,
+	[META_LEVEL_UP] = fsm_level_up,
 };
 
 /* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the
@@ -65,8 +68,8 @@ static int apply_command(struct journal *j, uint64_t index, const struct raft_en
 	struct apply a = {.j = j, .c = &c, .res = res};
 	int rc;
 
-	if (command_decode(entry->data->bytes, entry->data->len, &res->origin, &c) < 0)
-		return 0;
+	if (!fsm_decode(entry, &res->origin, &c))
+		return -EPROTO;
 	rc = is_stale(j, &res->origin);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
@@ -94,16 +97,18 @@ int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 
 	memset(result, 0, sizeof(*result));
 	if (entry->type != RAFT_NOOP && !entry->data)
-		return 0;
+		return -EPROTO;
 	switch (entry->type) {
 	case RAFT_COMMAND:
 		return apply_command(j, index, entry, result);
 	case RAFT_CONF:
 		if (raft_conf_decode(entry->data->bytes, entry->data->len, &conf) < 0)
-			return 0;
+			return -EPROTO;
 		result->members = true;
 		return journal_put_members(j, &conf);
-	default:
+	case RAFT_NOOP:
 		return journal_dead(j) ? -EIO : 0;
+	default:
+		return -EPROTO;
 	}
 }

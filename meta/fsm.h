@@ -53,9 +53,9 @@ struct fsm_result {
 };
 
 /*
- * Applies the entry at `index` within the journal's turn; the caller writes the applied index. An
- * entry that can't be decoded changes nothing, on any node. Returns 0, or -EIO: the journal is
- * dead.
+ * Applies the entry at `index` within the journal's turn; the caller writes the applied index.
+ * Returns 0; -EPROTO: this program does not know such an entry, a newer one has made it, and the
+ * caller must apply nothing more; -EIO: the journal is dead.
  */
 int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 	      struct fsm_result *result);

@@ -1,8 +1,8 @@
 /*
  * The journal's file, Raft's hard state and log, and turns. See journal.h.
  *
- * The happy path: journal_open takes the lock, opens the file, makes durable what it finds, and
- * counts this life. Then come turns: BEGIN, some statements, each prepared at its first use,
+ * The happy path: journal_open takes the lock, opens the file, makes durable what it finds, brings
+ * it up to this program's format, and counts this life. Then come turns: BEGIN, some statements, each prepared at its first use,
  * COMMIT, and now and then a checkpoint.
  *
  * How it fails: a failure while it is being opened is returned as an error. Once it is open, any
@@ -19,6 +19,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "journal_format.h"
 #include "journal_impl.h"
 #include "journal_keys.h"
 #include "journal_sql.h"
@@ -109,7 +110,7 @@ static bool load_log_range(struct journal *j)
 static bool load_state(struct journal *j)
 {
 	struct journal_state *s = &j->state;
-	uint64_t format = 0, node = 0, vote = 0, confirmed = 0, restored = 0;
+	uint64_t node = 0, vote = 0, confirmed = 0, restored = 0;
 	sqlite3_stmt *st = journal_find_key(j, "cluster");
 	bool ok = st && sqlite3_column_bytes(st, 0) == (int)sizeof(s->cluster_id);
 
@@ -117,8 +118,7 @@ static bool load_state(struct journal *j)
 		memcpy(s->cluster_id, sqlite3_column_blob(st, 0), sizeof(s->cluster_id));
 	if (st)
 		sqlite3_reset(st);
-	ok = ok && journal_get_key_u64(j, "format", &format) && format == JOURNAL_FORMAT &&
-	     journal_get_key_u64(j, "node", &node) &&
+	ok = ok && journal_get_key_u64(j, "node", &node) &&
 	     journal_get_key_u64(j, "instance", &s->instance) &&
 	     journal_get_key_u64(j, "life", &s->life) &&
 	     journal_get_key_u64(j, "arena_addr", &s->arena_addr) &&
@@ -155,14 +155,13 @@ int journal_open(const struct journal_config *config, struct journal **out, stru
 	if (rc < 0)
 		goto err_close;
 	sqlite3_wal_hook(j->db, checkpoint_if_due, NULL);
-	if (journal_prepare(j, S_META_GET) < 0 || !load_state(j)) {
-		rc = j->dead ? -EIO
-			     : ramp_err_set(err, EPROTO,
-					    "journal %s: is not a journal of rampfs %s", j->path,
-					    RAMPFS_VERSION);
+	rc = journal_check_format(j, err);
+	if (rc == 0 && !load_state(j))
+		rc = journal_is_none(j, err);
+	if (rc < 0)
 		goto err_close;
-	}
 	rc = journal_begin(j, true);
+	rc = rc ? rc : journal_bring_up(j);
 	rc = rc ? rc : journal_put_key_u64(j, "life", j->state.life + 1);
 	j->state.life++;
 	rc = rc ? rc : journal_commit(j);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "journal.h"
+#include "journal_format.h"
 #include "journal_impl.h"
 #include "journal_keys.h"
 #include "journal_nodes.h"

@@ -1,13 +1,12 @@
 /*
- * The journal as its own files see it: journal.c, journal_sql.c, journal_create.c, journal_dump.c.
+ * The journal as its own files see it: journal.c, journal_sql.c, journal_create.c, journal_format.c,
+ * journal_dump.c.
  */
 #ifndef RAMP_META_JOURNAL_IMPL_H
 #define RAMP_META_JOURNAL_IMPL_H
 
 #include "journal.h"
 #include "journal_sql.h"
-
-#define JOURNAL_FORMAT 1
 
 struct journal {
 	struct journal_config config;

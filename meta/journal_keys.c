@@ -82,17 +82,21 @@ int journal_read_count(struct journal *j, const char *key, uint64_t first, uint6
 	return 0;
 }
 
-int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value)
+int journal_put_count(struct journal *j, const char *key, uint64_t value)
 {
-	sqlite3_stmt *st;
-	int at = 1, rc = journal_read_count(j, key, first, value);
+	sqlite3_stmt *st = journal_statement(j, S_COUNTER_PUT);
+	int at = 1;
 
-	if (rc < 0)
-		return rc;
-	st = journal_statement(j, S_COUNTER_PUT);
 	if (!st)
 		return -EIO;
 	sql_put_text(st, &at, key);
-	sql_put_u64(st, &at, *value + 1);
+	sql_put_u64(st, &at, value);
 	return journal_run(j, st, key);
+}
+
+int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value)
+{
+	int rc = journal_read_count(j, key, first, value);
+
+	return rc ? rc : journal_put_count(j, key, *value + 1);
 }

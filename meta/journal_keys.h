@@ -12,6 +12,9 @@
 #include "journal_sql.h"
 #include "raft_conf.h"
 
+/* Names of numbers in the table counter that other files read, too. */
+#define LEVEL_KEY "level"
+
 int journal_put_key_u64(struct journal *j, const char *key, uint64_t v);
 int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, size_t len);
 /* Returns the statement at the key's row, which the caller resets; NULL: no such key. */
@@ -21,9 +24,11 @@ bool journal_get_key_u64(struct journal *j, const char *key, uint64_t *v);
 /* Writes the configuration at snap_index (conf NULL: as it is) and its index. */
 int journal_put_conf(struct journal *j, const struct raft_data *conf, uint64_t conf_index);
 
-/* Returns in *value the next number that the counter gives; `first` where it has given none. */
+/* Returns in *value the next number that the counter gives, or the number that is kept there;
+   `first` where there is none. */
 int journal_read_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
-/* The same, and the counter gives that number: it is never given again. */
+int journal_put_count(struct journal *j, const char *key, uint64_t value);
+/* Reads it, and the counter gives that number: it is never given again. */
 int journal_next_count(struct journal *j, const char *key, uint64_t first, uint64_t *value);
 
 #endif

@@ -17,6 +17,7 @@ enum read_statement {
 	R_NODE_BY_NAME,
 	R_NODES,
 	R_MEMBER,
+	R_COUNTER,
 	N_READS
 };
 
@@ -32,6 +33,7 @@ static const char *const read_text[N_READS] = {
 	[R_NODE_BY_NAME] = "SELECT " NODE_COLUMNS " FROM node WHERE name = ? AND role <> 2",
 	[R_NODES] = "SELECT " NODE_COLUMNS " FROM node WHERE node > ? ORDER BY node LIMIT ?",
 	[R_MEMBER] = "SELECT count(*) FROM member WHERE node = ?",
+	[R_COUNTER] = "SELECT v FROM counter WHERE k = ?",
 };
 _Static_assert(SEGMENT_ORPHAN == 3 && NODE_REMOVED == 2, "the numbers in the statements");
 
@@ -183,4 +185,20 @@ int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_
 	while ((rc = step_row(st)) == 1)
 		sql_get_node(st, &rows[n++]);
 	return rc < 0 ? rc : n;
+}
+
+int journal_read_counter(struct journal_reader *r, const char *key, uint64_t first, uint64_t *value)
+{
+	sqlite3_stmt *st = r->stmt[R_COUNTER];
+	int at = 1, rc;
+
+	sql_put_text(st, &at, key);
+	rc = step_row(st);
+	*value = first;
+	if (rc == 1) {
+		at = 0;
+		*value = sql_get_u64(st, &at);
+		sqlite3_reset(st);
+	}
+	return rc < 0 ? rc : 0;
 }

@@ -32,5 +32,8 @@ int journal_read_node_by_name(struct journal_reader *r, const char *name, struct
 /* Reads at most `max` rows of nodes > after. Returns how many. */
 int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_row *rows,
 		       size_t max);
+/* Reads a number that is kept under a name (journal_keys.h); `first` where there is none. */
+int journal_read_counter(struct journal_reader *r, const char *key, uint64_t first,
+			 uint64_t *value);
 
 #endif

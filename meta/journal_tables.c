@@ -35,7 +35,7 @@ const struct journal_table journal_tables[] = {
 	 "mmap INTEGER NOT NULL);"
 	 "CREATE INDEX segment_node ON segment (node, id);"
 	 "CREATE INDEX segment_dst ON segment (dst) WHERE dst <> 0;"
-	 "CREATE INDEX segment_src ON segment (src) WHERE src <> 0",
+	 "CREATE INDEX segment_src ON segment (src) WHERE src <> 0;" JOURNAL_SEGMENT_USE,
 	 "SELECT " SEGMENT_COLUMNS " FROM segment ORDER BY id",
 	 "INSERT INTO segment (" SEGMENT_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,"
 	 "?,?,?,?,?,?,?,?,?,?,?)",

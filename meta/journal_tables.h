@@ -6,6 +6,10 @@
 
 #include <stddef.h>
 
+/* The extents of each user's segments. */
+#define JOURNAL_SEGMENT_USE                                                                        \
+	"CREATE INDEX segment_use ON segment (uid, extent_len) WHERE extent_len <> 0"
+
 struct journal_table {
 	const char *create;
 	const char *dump;   /* all rows, in the order of the key */

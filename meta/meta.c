@@ -3,8 +3,8 @@
  *
  * The happy path: another thread puts an item into the queue (meta_queue.c) and wakes the meta
  * thread. It takes all items, gives each to the core, to proposals.c, meta_sync.c, meta_show.c,
- * admission.c or amnesia.c, and makes turns (replica.h) until nothing is left to write or send. Results are called
- * back from here, after the commit.
+ * admission.c, amnesia.c or levels.c, and makes turns (replica.h) until nothing is left to write or
+ * send. Results are called back from here, after the commit.
  *
  * How it fails: a journal that can't be written ends the process (config.fatal); where a caller's
  * own fatal returns, the thread continues only to answer -EIO. Messages that can't be decoded are
@@ -59,6 +59,7 @@ static void on_applied(void *arg, uint64_t index, const struct fsm_result *resul
 					     result->type == META_SETATTR);
 	if (result->members)
 		meta->config.changed(meta->config.arg, 0, false);
+	levels_applied(meta, result);
 	proposals_applied(meta, result);
 }
 
@@ -70,6 +71,7 @@ static void on_restored(void *arg, uint64_t index)
 	meta->config.changed(meta->config.arg, 0, false);
 	if (meta->config.restored)
 		meta->config.restored(meta->config.arg);
+	levels_applied(meta, NULL);
 	proposals_restored(meta);
 }
 
@@ -154,6 +156,8 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 		shows_wanted(meta, from, a, b);
 	else if (bytes[0] == WIRE_SHOWN)
 		shows_answer(meta, from, a);
+	else if (bytes[0] == WIRE_LEVEL && !is_another)
+		levels_said(meta, from, a);
 	else if (bytes[0] == WIRE_ACKED)
 		amnesia_acked(meta, a, b);
 	else if (bytes[0] == WIRE_ADMISSION && a <= UINT8_MAX)
@@ -220,6 +224,7 @@ static void tend_requests(struct meta *meta)
 	proposals_tend(meta, leader_changed);
 	syncs_tend(meta, leader_changed);
 	shows_tend(meta);
+	levels_tend(meta, leader_changed);
 }
 
 /* Makes turns until there is nothing to write or send. */

@@ -139,7 +139,17 @@ enum meta_command_type {
 	META_MEMBER_PROMOTE, /* node: standby -> voter. ENOENT */
 	META_MEMBER_REMOVE,  /* node. EBUSY also: it owns a segment, or is source or target of one,
 				or is the last voter. A leader hands over first */
+	META_LEVEL_UP,	     /* value: the level of the rules from here on, where it is higher than
+				that of the tables. The leader's own (levels.c) */
 };
+
+/*
+ * The level of the state machine's rules. It is in the tables, so an entry is applied by the same
+ * rules on every node, whichever program applies it and when; a new cluster, and the tables of
+ * 0.1.0, are of level 0. It is raised when every member has said that it knows the next one. Each
+ * change of what an entry does to the tables is a new level.
+ */
+#define META_LEVEL_KNOWN 1 /* the highest level that this program knows */
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
@@ -192,7 +202,7 @@ struct meta_command {
 	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
 	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */
-	uint64_t length, map_len, instance, capacity;
+	uint64_t length, map_len, instance, capacity, value;
 	struct meta_time now; /* the proposer's clock; the state machine has none */
 };
 
@@ -361,6 +371,10 @@ void meta_get_status(struct meta *meta, struct meta_status *status);
 
 /* ---- reading this node's tables ------------------------------------------------------------ */
 
+struct meta_settings {
+	uint64_t level; /* of the rules: META_LEVEL_KNOWN */
+};
+int meta_get_settings(struct meta *meta, struct meta_settings *settings);
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row); /* -ENOENT */
 /*
  * Looks a segment up by its name in `node`'s directory. It is listed there from its creation until

@@ -74,6 +74,11 @@ struct amnesia *meta_amnesia(struct meta *meta)
 	return &meta->amnesia;
 }
 
+struct levels *meta_levels(struct meta *meta)
+{
+	return &meta->levels;
+}
+
 struct meta_readers *meta_readers(struct meta *meta)
 {
 	return &meta->readers;

@@ -29,6 +29,7 @@ enum meta_wire {
 	WIRE_MEMBERS,	  /* of each {u32 node, str name, str address}: admission.c */
 	WIRE_SHOW,	  /* u64 ctx, u64 index: tell me when your tables hold it (meta_show.c) */
 	WIRE_SHOWN,	  /* u64 ctx, u64 0 */
+	WIRE_LEVEL,	  /* u64 level, u64 0: this program knows levels up to it (levels.c) */
 };
 
 uint64_t meta_clock_ms(void); /* any thread */
@@ -47,6 +48,7 @@ struct syncs *meta_syncs(struct meta *meta);
 struct shows *meta_shows(struct meta *meta);
 struct admission *meta_admission(struct meta *meta);
 struct amnesia *meta_amnesia(struct meta *meta);
+struct levels *meta_levels(struct meta *meta);
 struct meta_readers *meta_readers(struct meta *meta); /* any thread */
 
 /* ---- steps and messages -------------------------------------------------------------------- */

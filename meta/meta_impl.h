@@ -10,6 +10,7 @@
 
 #include "admission.h"
 #include "amnesia.h"
+#include "levels.h"
 #include "meta_read.h"
 #include "meta_show.h"
 #include "meta_sync.h"
@@ -42,6 +43,7 @@ struct meta {
 	struct shows shows;
 	struct admission admission;
 	struct amnesia amnesia;
+	struct levels levels;
 	struct meta_readers readers;
 	ramp_node_t leader; /* meta thread: as of the last turn */
 	uint64_t term;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "journal_keys.h"
 #include "journal_reader.h"
 #include "meta_core.h"
 #include "meta_read.h"
@@ -35,6 +36,7 @@ struct table_query {
 	const char *name;
 	struct segment_row *segments;
 	struct node_row *nodes;
+	struct meta_settings *settings;
 };
 
 /* Returns a reader for this caller alone until put_reader; NULL: none can be opened. */
@@ -155,6 +157,16 @@ static int read_member(struct journal_reader *r, struct table_query *q)
 static int read_nodes(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_nodes(r, q->node, q->nodes, ROWS_AT_ONCE);
+}
+
+static int read_settings(struct journal_reader *r, struct table_query *q)
+{
+	return journal_read_counter(r, LEVEL_KEY, 0, &q->settings->level);
+}
+
+int meta_get_settings(struct meta *meta, struct meta_settings *settings)
+{
+	return read_tables(meta, read_settings, &(struct table_query){.settings = settings});
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)

@@ -4,8 +4,9 @@
  * The happy path: events fill the core's actions. The turn sends the early messages, makes the one
  * transaction, sends the other messages, reports the results, and gives the core PERSISTED.
  *
- * How it fails: the journal's errors, and a core that sets `failed`, end in config.journal.fatal
- * and -EIO from replica_commit; the replica can then only be closed (replica_close).
+ * How it fails: the journal's errors, a core that sets `failed`, and entries or tables of a newer
+ * program end in config.journal.fatal and -EIO from replica_commit; the replica can then only be
+ * closed (replica_close).
  */
 #include "replica.h"
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fsm_level.h"
 #include "fsm_members.h"
 #include "journal_dump.h"
 #include "raft_log.h"
@@ -22,9 +24,37 @@
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+/* The log on its way into the core. */
+struct loading {
+	struct raft *raft;
+	uint64_t applied;
+	uint64_t unknown; /* the first entry that can't be applied here; 0: none */
+};
+
 static int restore_entry(void *arg, uint64_t index, const struct raft_entry *e)
 {
-	return raft_restore(arg, index, e);
+	struct loading *l = arg;
+
+	if (index > l->applied && l->unknown == 0 && !fsm_knows(e))
+		l->unknown = index;
+	return raft_restore(l->raft, index, e);
+}
+
+/* Refuses tables and entries of a newer program before this node takes part. */
+static int check_known(struct replica *p, const struct loading *l, struct ramp_err *err)
+{
+	char text[RAMP_ERR_TEXT_BYTES];
+	uint64_t level;
+
+	if (fsm_level(p->journal, &level) < 0)
+		return -EIO; /* err has the reason */
+	if (level > META_LEVEL_KNOWN)
+		fsm_word_level(level, text, sizeof(text));
+	else if (l->unknown != 0)
+		fsm_word_unknown(l->unknown, text, sizeof(text));
+	else
+		return 0;
+	return ramp_err_set(err, EPROTO, "%s", text);
 }
 
 static void fill_defaults(struct raft_options *o, const struct journal_state *s)
@@ -41,11 +71,13 @@ static void fill_defaults(struct raft_options *o, const struct journal_state *s)
 
 static int load(struct replica *p, struct ramp_err *err)
 {
+	struct loading loading = {.raft = &p->raft};
 	struct journal_state s;
 	struct raft_data *conf;
 	int rc;
 
 	journal_state(p->journal, &s);
+	loading.applied = s.applied;
 	fill_defaults(&p->config.raft, &s);
 	if (raft_init(&p->raft, &p->config.raft) < 0)
 		return ramp_err_set(err, ENOMEM, "meta: out of memory");
@@ -55,10 +87,10 @@ static int load(struct replica *p, struct ramp_err *err)
 	raft_set_durable(&p->raft, s.term, s.vote, s.confirmed);
 	raft_set_snapshot(&p->raft, s.snap_index, s.snap_term, conf, s.snap_conf_index);
 	raft_data_unref(conf);
-	rc = journal_each_entry(p->journal, restore_entry, &p->raft);
+	rc = journal_each_entry(p->journal, restore_entry, &loading);
 	rc = rc ? rc : raft_start(&p->raft, s.applied, p->now_ms);
 	if (rc == 0)
-		return 0;
+		return check_known(p, &loading, err);
 	return ramp_err_set(err, -rc, "journal %s: its log is inconsistent",
 			    p->config.journal.path);
 }
@@ -201,6 +233,19 @@ static int write_log(struct replica *p)
 	return rc;
 }
 
+/* Applies an entry. One that this program does not know ends its work, or these tables would differ
+   from the others' from there on. */
+static int apply_entry(struct replica *p, uint64_t index, struct fsm_result *result)
+{
+	char text[RAMP_ERR_TEXT_BYTES];
+	int rc = fsm_apply(p->journal, index, raft_entry_at(&p->raft, index), result);
+
+	if (rc != -EPROTO)
+		return rc;
+	fsm_word_unknown(index, text, sizeof(text));
+	return replica_fail(p, text);
+}
+
 static int apply_entries(struct replica *p)
 {
 	struct journal_state s;
@@ -220,11 +265,23 @@ static int apply_entries(struct replica *p)
 	}
 	p->first_result = s.applied + 1;
 	for (i = s.applied + 1; rc == 0 && i <= to; i++) {
-		rc = fsm_apply(p->journal, i, raft_entry_at(&p->raft, i),
-			       &p->results[p->n_results]);
+		rc = apply_entry(p, i, &p->results[p->n_results]);
 		p->n_results += rc == 0;
 	}
 	return rc ? rc : journal_put_applied(p->journal, to, raft_term_at(&p->raft, to));
+}
+
+/* Ends the replica's work where the tables of a snapshot are of a level that it does not know. */
+static int check_installed(struct replica *p)
+{
+	char text[RAMP_ERR_TEXT_BYTES];
+	uint64_t level;
+	int rc = fsm_level(p->journal, &level);
+
+	if (rc < 0 || level <= META_LEVEL_KNOWN)
+		return rc;
+	fsm_word_level(level, text, sizeof(text));
+	return replica_fail(p, text);
 }
 
 static int write_turn(struct replica *p)
@@ -238,6 +295,8 @@ static int write_turn(struct replica *p)
 	if (rc == 0 && a->install)
 		rc = journal_restore(p->journal, p->complete.bytes, p->complete.len, r->snap_index,
 				     r->snap_term, r->snap_conf, r->snap_conf_index);
+	if (rc == 0 && a->install)
+		rc = check_installed(p);
 	if (rc == 0 && a->log_from != 0)
 		rc = write_log(p);
 	if (rc == 0 && a->apply_to != 0)

@@ -8,3 +8,6 @@ endforeach()
 rampfs_test(NAME meta_journal SOURCES ${at}/test_meta_journal.c NEEDS meta LABELS quick)
 # SQLite's allocations fail one by one.
 rampfs_test(NAME meta_read SOURCES ${at}/test_meta_read.c ${at}/meta_net.c NEEDS meta PkgConfig::SQLITE3 LABELS quick)
+# A journal is changed as a newer program would leave it.
+rampfs_test(NAME meta_level SOURCES ${at}/test_meta_level.c ${at}/meta_net.c NEEDS meta PkgConfig::SQLITE3
+  LABELS quick threads)

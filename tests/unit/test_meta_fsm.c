@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/fsm_level.h"
 #include "meta/fsm_members.h"
 #include "meta/journal_dump.h"
 #include "meta/journal_results.h"
@@ -657,21 +658,50 @@ START_TEST(the_last_results_of_each_client_are_kept)
 }
 END_TEST
 
-START_TEST(an_entry_that_cant_be_read_changes_nothing)
+static void refuse_entry(enum raft_entry_type type, const void *bytes, size_t len)
 {
-	struct raft_entry e = {
-		.term = 1, .type = RAFT_COMMAND, .data = raft_data_make("nonsense", 8)};
+	struct raft_entry e = {.term = 1, .type = type, .data = raft_data_make(bytes, len)};
 	struct fsm_result res;
 	uint64_t before, after;
 
+	ck_assert(!fsm_knows(&e));
 	ck_assert_int_eq(journal_tables_sum(t.j, &before), 0);
 	ck_assert_int_eq(journal_begin(t.j, false), 0);
-	ck_assert_int_eq(fsm_apply(t.j, t.index + 1, &e, &res), 0);
+	ck_assert_int_eq(fsm_apply(t.j, t.index + 1, &e, &res), -EPROTO);
 	ck_assert_int_eq(journal_commit(t.j), 0);
 	ck_assert(!res.command);
 	ck_assert_int_eq(journal_tables_sum(t.j, &after), 0);
 	ck_assert_uint_eq(before, after);
 	raft_data_unref(e.data);
+}
+
+/* Skipped, it would leave these tables different from those of a program that knows it. */
+START_TEST(an_entry_of_a_newer_program_is_refused_not_skipped)
+{
+	struct meta_command c = {.type = META_LEVEL_UP, .value = META_LEVEL_KNOWN + 1};
+	struct meta_origin nobody = {0};
+	uint8_t buf[META_COMMAND_BYTES];
+	size_t len = command_encode(&nobody, &c, buf, sizeof(buf));
+
+	refuse_entry(RAFT_COMMAND, "nonsense", 8);
+	refuse_entry(RAFT_CONF, "nonsense", 8);
+	refuse_entry((enum raft_entry_type)9, "", 0);
+	refuse_entry(RAFT_COMMAND, buf, len);
+	buf[1] = 200; /* a type of command that there is not yet */
+	refuse_entry(RAFT_COMMAND, buf, len);
+}
+END_TEST
+
+START_TEST(the_level_only_rises)
+{
+	uint64_t level;
+
+	ck_assert_int_eq(fsm_level(t.j, &level), 0);
+	ck_assert_uint_eq(level, 0);
+	ck_assert_int_eq(apply((struct meta_command){.type = META_LEVEL_UP, .value = 1}).result, 0);
+	ck_assert_int_eq(apply((struct meta_command){.type = META_LEVEL_UP, .value = 0}).result, 0);
+	ck_assert_int_eq(fsm_level(t.j, &level), 0);
+	ck_assert_uint_eq(level, 1);
 }
 END_TEST
 
@@ -706,7 +736,8 @@ static Suite *suite(void)
 	tcase_add_test(rules, a_retry_is_answered_with_the_first_result);
 	tcase_add_test(rules, copies_below_the_floor_are_dropped);
 	tcase_add_test(rules, the_last_results_of_each_client_are_kept);
-	tcase_add_test(rules, an_entry_that_cant_be_read_changes_nothing);
+	tcase_add_test(rules, an_entry_of_a_newer_program_is_refused_not_skipped);
+	tcase_add_test(rules, the_level_only_rises);
 	tcase_add_checked_fixture(small, rules_setup_small_arena, rules_teardown);
 	suite_add_tcase(s, small);
 	tcase_add_test(small, a_full_arena_is_enospc_until_something_is_freed);

@@ -32,6 +32,13 @@ upgrade() {
 quorum() { grep -q '^quorum: *yes' "$mnt/$1/.ramp/status"; }
 is() { [ "$(xattr "$1" "$2" 2>/dev/null)" = "$3" ]; }
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
+# A number in a node's journal.
+journal() { python3 -c 'import sqlite3, sys
+print((sqlite3.connect("file:%s?mode=ro" % sys.argv[1], uri=True).execute(sys.argv[2]).fetchone() or [0])[0])' "$state/$1/journal.db" "$2"; }
+format() { journal "$1" "SELECT v FROM meta WHERE k = 'format'"; }
+level() { journal "$1" "SELECT v FROM counter WHERE k = 'level'"; }
+is_level() { [ "$(level "$1")" = "$2" ]; }
+stopped() { umount "$mnt/$1" && within 20 flock -n "$state/$1/lock" true; }
 place "$released"
 export RAMPFS_BUILD=$scratch/place PATH=$scratch/place/bin:$PATH
 cluster_start -n 3 -c 256M
@@ -60,9 +67,11 @@ upgrade a
 within 20 grep -qE "version" "$scratch/cluster/b.log"
 same "$still" "$(sum "$mnt/a/a/still")" "a segment on a, alone"
 same 5a "$(ask mapped store 3 >/dev/null && ask mapped load 3)" "a program on a, alone"
+same "2 1 0" "$(format a) $(format b) $(level a)" "the formats of a's and b's journals, and the level of the rules"
 upgrade b
 upgrade c
 for n in a b c; do within 20 quorum $n; done
+for n in a b c; do within 20 is_level $n 1; done
 
 echo "everything is as it was"
 for n in a b c; do within 20 test -e "$mnt/$n/a/still"; done
@@ -99,4 +108,16 @@ holder_program=(rampfs-run "$new/tests/pages" "$mnt/a/a/mapped")
 holder second
 same 5a "$(ask second load 3)" "a program with the new shim beside one with the released one"
 for name in mapped stopped pulled reader second; do bye $name; done
+
+echo "the released commit refuses a journal that was brought up, and this one refuses a newer one: each with a line"
+stopped c
+refused "is no journal of rampfs" "$released/bin/rampfs" "$state/c" "$mnt/c"
+set_format() { python3 -c 'import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db: db.execute("UPDATE meta SET v = ? WHERE k = ?", (int(sys.argv[2]), "format"))' "$state/c/journal.db" "$1"; }
+set_format 99
+refused "journal.db: is of format 99, a newer rampfs has used it, and rampfs " rampfs "$state/c" "$mnt/c"
+set_format 2
+rampfs -o "log=$scratch/cluster/c.log" "$state/c" "$mnt/c"
+within 20 quorum c
+within 20 test -e "$mnt/c/a/still"
 cluster_stop
