@@ -31,6 +31,7 @@ enum field {
 	F_INSTANCE = 1 << 14,
 	F_CAPACITY = 1 << 15,
 	F_VALUE = 1 << 16,
+	F_SETTING = 1 << 17,
 };
 
 static const struct {
@@ -55,12 +56,18 @@ static const struct {
 	[META_MEMBER_PROMOTE] = {"MEMBER_PROMOTE", F_NODE},
 	[META_MEMBER_REMOVE] = {"MEMBER_REMOVE", F_NODE},
 	[META_LEVEL_UP] = {"LEVEL_UP", F_VALUE},
+	[META_SET] = {"SET", F_SETTING | F_VALUE},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 const char *command_name(enum meta_command_type type)
 {
 	return (size_t)type < N_COMMANDS && commands[type].name ? commands[type].name : "?";
+}
+
+uint64_t command_level(enum meta_command_type type)
+{
+	return type == META_SET ? META_LEVEL_ARENA_USER : 0;
 }
 
 /* One direction or the other: exactly one of w and r is set. */
@@ -191,6 +198,16 @@ static void code_conditions(struct codec *c, struct meta_command *m)
 		code_u32(c, &m->other_owner);
 }
 
+static void code_setting(struct codec *c, struct meta_command *m)
+{
+	uint32_t setting = (uint32_t)m->setting;
+
+	code_u32(c, &setting);
+	m->setting = (enum meta_setting)setting;
+	if (setting >= META_SETTINGS)
+		c->bad = true;
+}
+
 static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 {
 	if (f & F_ID)
@@ -223,6 +240,8 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 		code_u64(c, &m->instance);
 	if (f & F_CAPACITY)
 		code_u64(c, &m->capacity);
+	if (f & F_SETTING)
+		code_setting(c, m);
 	if (f & F_VALUE)
 		code_u64(c, &m->value);
 	code_attr(c, f, &m->attr);

@@ -20,6 +20,7 @@
 #include "fsm_members.h"
 #include "fsm_moves.h"
 #include "fsm_segments.h"
+#include "fsm_settings.h"
 #include "journal_nodes.h"
 #include "journal_results.h"
 
@@ -40,6 +41,7 @@ static int (*const commands[])(struct apply *a) = {
 	[META_MEMBER_PROMOTE] = fsm_member_promote,
 	[META_MEMBER_REMOVE] = fsm_member_remove,
 	[META_LEVEL_UP] = fsm_level_up,
+	[META_SET] = fsm_set,
 };
 
 /* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the
@@ -84,7 +86,9 @@ static int apply_command(struct journal *j, uint64_t index, const struct raft_en
 	}
 	res->first = true;
 	memset(&res->reply, 0, sizeof(res->reply));
-	res->reply.result = commands[c.type](&a);
+	res->reply.result = fsm_check_level(j, c.type);
+	if (res->reply.result == 0)
+		res->reply.result = commands[c.type](&a);
 	if (journal_dead(j))
 		return -EIO;
 	return journal_put_result(j, c.cid, &res->reply, index);

@@ -5,6 +5,7 @@
  */
 #include "fsm_level.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "journal_keys.h"
@@ -12,6 +13,16 @@
 int fsm_level(struct journal *j, uint64_t *level)
 {
 	return journal_read_count(j, LEVEL_KEY, 0, level);
+}
+
+int fsm_check_level(struct journal *j, enum meta_command_type type)
+{
+	uint64_t level, needed = command_level(type);
+	int rc = needed == 0 ? 0 : fsm_level(j, &level);
+
+	if (needed == 0 || rc < 0)
+		return rc;
+	return level >= needed ? 0 : -EOPNOTSUPP;
 }
 
 int fsm_level_up(struct apply *a)

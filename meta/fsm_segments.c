@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fsm_level.h"
+#include "fsm_settings.h"
 #include "journal_nodes.h"
 #include "journal_segments.h"
 
@@ -201,23 +203,39 @@ int fsm_setattr(struct apply *a)
 	return fsm_put(a, &row);
 }
 
-/* Returns a power of two, at least 64 MiB, at least four times the larger of size and mapping, and
-   at least the length that the user asked for; 0: there is no such number. */
-static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row)
+/* Returns the least power of two that is at least 64 MiB, what was asked for, and the larger of size
+   and mapping: four times that where nothing was asked for, or (`old`) where less was. 0: there is
+   no such number. */
+static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row, bool old)
 {
 	uint64_t need = row->size > c->map_len ? row->size : c->map_len;
+	uint64_t asked = row->extent_asked > c->length ? row->extent_asked : c->length;
 	uint64_t len = RAMP_EXTENT_MIN;
 
 	if (need > UINT64_C(1) << 60)
 		return 0;
-	need *= 4;
-	if (c->length > need)
-		need = c->length;
-	if (row->extent_asked > need)
-		need = row->extent_asked;
+	if (asked == 0 || old)
+		need *= 4;
+	if (asked > need)
+		need = asked;
 	while (len < need && len < UINT64_C(1) << 62)
 		len *= 2;
 	return len < need ? 0 : len;
+}
+
+/* Returns 0 where the user may have `len` more of the arena. */
+static int check_use(struct apply *a, uint32_t uid, uint64_t len)
+{
+	uint64_t max = 0, used = 0;
+	int rc;
+
+	if (uid == 0)
+		return 0;
+	rc = fsm_arena_user_max(a->j, &max);
+	rc = rc ? rc : journal_arena_use(a->j, uid, &used);
+	if (rc < 0)
+		return rc;
+	return used > max || len > max - used ? -EDQUOT : 0;
 }
 
 /*
@@ -249,7 +267,8 @@ static int orphan_recreate(struct apply *a, struct segment_row *row)
 int fsm_extent(struct apply *a)
 {
 	struct segment_row row;
-	uint64_t len;
+	uint64_t len, level;
+	bool old;
 	int rc = journal_get_segment(a->j, a->c->id, &row);
 
 	if (rc == -ENOENT)
@@ -262,10 +281,15 @@ int fsm_extent(struct apply *a)
 	}
 	if (row.phase == SEGMENT_MOVING)
 		return -EBUSY;
-	len = extent_length(a->c, &row);
+	rc = fsm_level(a->j, &level);
+	if (rc < 0)
+		return rc;
+	old = level < META_LEVEL_ARENA_USER;
+	len = extent_length(a->c, &row, old);
 	if (len == 0)
 		return -ENOSPC;
-	rc = journal_take_extent(a->j, row.id, len, &row.extent_addr);
+	rc = old ? 0 : check_use(a, row.uid, len);
+	rc = rc ? rc : journal_take_extent(a->j, row.id, len, &row.extent_addr);
 	if (rc < 0)
 		return rc;
 	row.extent_len = len;

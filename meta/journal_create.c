@@ -64,6 +64,8 @@ static int write_founding(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : journal_put_key_u64(j, "conf_index", 0);
 	if (rc == 0 && founder)
 		rc = write_members(j, f);
+	if (rc == 0 && founder && f->arena_user_max != META_DEFAULT)
+		rc = journal_put_count(j, ARENA_USER_MAX_KEY, f->arena_user_max);
 	for (i = 0; rc == 0 && !founder && i < f->n_nodes; i++)
 		rc = journal_put_node(j, &f->nodes[i]);
 	return rc;

@@ -13,7 +13,8 @@
 #include "raft_conf.h"
 
 /* Names of numbers in the table counter that other files read, too. */
-#define LEVEL_KEY "level"
+#define LEVEL_KEY	   "level"
+#define ARENA_USER_MAX_KEY "arena_user_max"
 
 int journal_put_key_u64(struct journal *j, const char *key, uint64_t v);
 int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, size_t len);

@@ -18,6 +18,8 @@ enum read_statement {
 	R_NODES,
 	R_MEMBER,
 	R_COUNTER,
+	R_USES,
+	R_USE_OF_ALL,
 	N_READS
 };
 
@@ -34,6 +36,9 @@ static const char *const read_text[N_READS] = {
 	[R_NODES] = "SELECT " NODE_COLUMNS " FROM node WHERE node > ? ORDER BY node LIMIT ?",
 	[R_MEMBER] = "SELECT count(*) FROM member WHERE node = ?",
 	[R_COUNTER] = "SELECT v FROM counter WHERE k = ?",
+	[R_USES] = ("SELECT uid, sum(extent_len) FROM segment WHERE extent_len <> 0 "
+		    "GROUP BY uid ORDER BY 2 DESC, uid LIMIT ?"),
+	[R_USE_OF_ALL] = "SELECT sum(len) FROM extent",
 };
 _Static_assert(SEGMENT_ORPHAN == 3 && NODE_REMOVED == 2, "the numbers in the statements");
 
@@ -201,4 +206,27 @@ int journal_read_counter(struct journal_reader *r, const char *key, uint64_t fir
 		sqlite3_reset(st);
 	}
 	return rc < 0 ? rc : 0;
+}
+
+int journal_read_uses(struct journal_reader *r, struct arena_use *uses, size_t max,
+		      uint64_t *all_bytes)
+{
+	sqlite3_stmt *st = r->stmt[R_USES], *all = r->stmt[R_USE_OF_ALL];
+	int at = 1, n = 0, rc;
+
+	sql_put_u64(st, &at, max);
+	while ((rc = step_row(st)) == 1) {
+		at = 0;
+		uses[n].uid = sql_get_u32(st, &at);
+		uses[n++].bytes = sql_get_u64(st, &at);
+	}
+	if (rc < 0)
+		return rc;
+	rc = step_row(all);
+	if (rc < 0)
+		return rc;
+	at = 0;
+	*all_bytes = rc == 1 ? sql_get_u64(all, &at) : 0;
+	sqlite3_reset(all);
+	return n;
 }

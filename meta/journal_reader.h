@@ -35,5 +35,8 @@ int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_
 /* Reads a number that is kept under a name (journal_keys.h); `first` where there is none. */
 int journal_read_counter(struct journal_reader *r, const char *key, uint64_t first,
 			 uint64_t *value);
+/* Reads as meta_arena_uses does. */
+int journal_read_uses(struct journal_reader *r, struct arena_use *uses, size_t max,
+		      uint64_t *all_bytes);
 
 #endif

@@ -125,6 +125,17 @@ int journal_node_used(struct journal *j, ramp_node_t node)
 	return used;
 }
 
+int journal_arena_use(struct journal *j, uint32_t uid, uint64_t *bytes)
+{
+	sqlite3_stmt *st = journal_find_row(j, S_SEGMENT_USE, uid, 0);
+
+	if (!st)
+		return -EIO;
+	*bytes = (uint64_t)sqlite3_column_int64(st, 0); /* of none: NULL, which is 0 */
+	sqlite3_reset(st);
+	return 0;
+}
+
 /* ---- names --------------------------------------------------------------------------------- */
 
 int journal_get_name(struct journal *j, ramp_node_t node, const char *name, ramp_segment_t *id,

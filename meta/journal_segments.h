@@ -27,6 +27,8 @@ int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t 
 			ramp_segment_t *id);
 /* Returns 1 where `node` is owner, target or source in some segment's row; else 0. */
 int journal_node_used(struct journal *j, ramp_node_t node);
+/* Reads the bytes of all extents of the user's segments. */
+int journal_arena_use(struct journal *j, uint32_t uid, uint64_t *bytes);
 
 /* Names of directories: listed, or reserved by a prepare. */
 int journal_get_name(struct journal *j, ramp_node_t node, const char *name, ramp_segment_t *id,

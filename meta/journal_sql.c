@@ -42,6 +42,8 @@ static const char *const statement_text[N_STATEMENTS] = {
 		"segment WHERE src = ?1 AND src <> 0)",
 	[S_SEGMENT_ORPHAN] = "SELECT id FROM segment WHERE node = ? AND node_inc = ? AND phase = 3 "
 			     "ORDER BY id LIMIT 1",
+	/* The partial index segment_use answers it alone. */
+	[S_SEGMENT_USE] = "SELECT sum(extent_len) FROM segment WHERE uid = ? AND extent_len <> 0",
 	[S_NAME_GET] = "SELECT segment, reserved FROM name WHERE node = ? AND name = ?",
 	[S_NAME_PUT] =
 		"INSERT OR REPLACE INTO name (node, name, segment, reserved) VALUES (?,?,?,?)",

@@ -15,36 +15,64 @@
 #include "proposals.h"
 
 #define LEVELS_AGAIN_MS 500
-#define LEVELS_HOLD_MS	2000 /* as long counts the word of a member */
+#define LEVELS_HOLD_MS	2000 /* as long counts the word of a member, and its last message */
+
+/* Returns the place of a node; NULL: it has none. */
+static struct level_word *find_word(struct levels *l, ramp_node_t node)
+{
+	for (size_t i = 0; i < RAFT_NODES_MAX; i++)
+		if (l->of[i].node == node)
+			return &l->of[i];
+	return NULL;
+}
+
+void levels_heard(struct meta *meta, ramp_node_t from)
+{
+	struct levels *l = meta_levels(meta);
+	struct level_word *w;
+
+	if (l->read && l->now >= META_LEVEL_KNOWN)
+		return;
+	w = find_word(l, from);
+	for (size_t i = 0; !w && i < RAFT_NODES_MAX; i++) {
+		struct level_word *o = &l->of[i];
+
+		if (o->node == 0 || meta_now_ms(meta) >= o->heard_ms + LEVELS_HOLD_MS) {
+			*o = (struct level_word){.node = from};
+			w = o;
+		}
+	}
+	if (w)
+		w->heard_ms = meta_now_ms(meta);
+}
 
 void levels_said(struct meta *meta, ramp_node_t from, uint64_t level)
 {
 	struct levels *l = meta_levels(meta);
-	size_t i, place = RAFT_NODES_MAX;
+	struct level_word *w = find_word(l, from);
 
-	for (i = 0; i < RAFT_NODES_MAX && l->said[i].node != from; i++)
-		if (meta_now_ms(meta) >= l->said[i].until_ms)
-			place = i;
-	if (i == RAFT_NODES_MAX)
-		i = place;
-	if (i == RAFT_NODES_MAX)
-		return; /* more than there are members */
-	l->said[i].node = from;
-	l->said[i].level = level;
-	l->said[i].until_ms = meta_now_ms(meta) + LEVELS_HOLD_MS;
+	if (!w)
+		return; /* it is said again */
+	w->level = level;
+	w->until_ms = meta_now_ms(meta) + LEVELS_HOLD_MS;
 	l->again_ms = 0; /* it may be the last one that was waited for */
 }
 
-/* Returns the level that a member has said lately; 0: it is silent. */
-static uint64_t level_of(struct meta *meta, ramp_node_t node)
+/* Returns the level up to which a member holds nothing up; 0: it is silent. */
+static uint64_t level_of(struct meta *meta, const struct node_row *row)
 {
-	const struct levels *l = meta_levels(meta);
+	struct levels *l = meta_levels(meta);
+	const struct level_word *w = find_word(l, row->node);
+	uint64_t now_ms = meta_now_ms(meta);
+	bool absent = row->incarnation == 0 || row->fenced == row->incarnation;
+	bool heard = w && now_ms < w->heard_ms + LEVELS_HOLD_MS;
 
-	if (node == meta_opened(meta)->self)
+	if (row->role == NODE_REMOVED || row->node == meta_opened(meta)->self)
 		return META_LEVEL_KNOWN;
-	for (size_t i = 0; i < RAFT_NODES_MAX; i++)
-		if (l->said[i].node == node && meta_now_ms(meta) < l->said[i].until_ms)
-			return l->said[i].level;
+	if (w && now_ms < w->until_ms)
+		return w->level;
+	if (absent && !heard && now_ms >= l->leads_since_ms + LEVELS_HOLD_MS)
+		return META_LEVEL_KNOWN;
 	return 0;
 }
 
@@ -56,7 +84,7 @@ struct level_scan {
 static int scan_level(void *arg, const struct node_row *row)
 {
 	struct level_scan *s = arg;
-	uint64_t level = row->role == NODE_REMOVED ? s->all_know : level_of(s->meta, row->node);
+	uint64_t level = level_of(s->meta, row);
 
 	if (level < s->all_know)
 		s->all_know = level;
@@ -97,6 +125,8 @@ void levels_tend(struct meta *meta, bool leader_changed)
 
 	if (!l->read)
 		l->read = fsm_level(meta_journal(meta), &l->now) == 0;
+	if (leader_changed)
+		l->leads_since_ms = meta_now_ms(meta);
 	if (!l->read || l->now >= META_LEVEL_KNOWN || l->proposing || leader == 0 ||
 	    (!leader_changed && meta_now_ms(meta) < l->again_ms))
 		return;

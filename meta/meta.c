@@ -121,6 +121,7 @@ static void received(struct meta *meta, ramp_node_t from, uint64_t instance, con
 
 	if (len < 1)
 		return;
+	levels_heard(meta, from);
 	if (bytes[0] == WIRE_RAFT) {
 		if (raft_message_decode(bytes + 1, len - 1, &m) < 0)
 			return;

@@ -114,7 +114,8 @@ enum meta_command_type {
 			    with its name only the owner gets one, which still has the file open:
 			    node, node_inc, epoch (its record's) and attr make the row again, as
 			    ORPHAN; so it must be asked only where the record says OWNED. ENOSPC:
-			    the arena is full; ENOENT; EBUSY in MOVING where it has none;
+			    the arena is full; EDQUOT: the row's uid has no more (from level
+			    META_LEVEL_ARENA_USER on; root has no bound); ENOENT; EBUSY in MOVING where it has none;
 			    EHOSTDOWN: that incarnation is not current */
 	META_PREPARE,	 /* id, epoch, k, node=dst, node_inc=dst's, src, src_inc, new_name.
 			    STABLE(src) at `epoch` -> MOVING. ESTALE: another epoch or phase;
@@ -141,7 +142,15 @@ enum meta_command_type {
 				or is the last voter. A leader hands over first */
 	META_LEVEL_UP,	     /* value: the level of the rules from here on, where it is higher than
 				that of the tables. The leader's own (levels.c) */
+	META_SET,	     /* setting, value. EOPNOTSUPP below level META_LEVEL_ARENA_USER */
 };
+
+enum meta_setting {
+	META_ARENA_USER_MAX, /* bytes of addresses for each user's segments; META_DEFAULT */
+	META_SETTINGS,
+};
+#define META_DEFAULT	     0 /* the value by rule: this part of the arena */
+#define META_ARENA_USER_PART 8
 
 /*
  * The level of the state machine's rules. It is in the tables, so an entry is applied by the same
@@ -150,6 +159,8 @@ enum meta_command_type {
  * change of what an entry does to the tables is a new level.
  */
 #define META_LEVEL_KNOWN 1 /* the highest level that this program knows */
+/* 1: META_SET; an extent that was asked for is as large as that; each user's are bounded. */
+#define META_LEVEL_ARENA_USER 1
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
@@ -203,6 +214,7 @@ struct meta_command {
 	char address[RAMP_ADDRESS_MAX + 1];
 	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */
 	uint64_t length, map_len, instance, capacity, value;
+	enum meta_setting setting;
 	struct meta_time now; /* the proposer's clock; the state machine has none */
 };
 
@@ -264,6 +276,7 @@ struct meta_founding {
 	uint64_t instance;
 	ramp_node_t self;
 	uint64_t arena_addr, arena_len;
+	uint64_t arena_user_max;      /* META_ARENA_USER_MAX */
 	const struct node_row *nodes; /* node, name, address, capacity, role */
 	size_t n_nodes;
 	bool joins; /* n_nodes == 0 implies it */
@@ -372,9 +385,19 @@ void meta_get_status(struct meta *meta, struct meta_status *status);
 /* ---- reading this node's tables ------------------------------------------------------------ */
 
 struct meta_settings {
-	uint64_t level; /* of the rules: META_LEVEL_KNOWN */
+	uint64_t level;		 /* of the rules: META_LEVEL_KNOWN */
+	uint64_t arena_user_max; /* bytes: that of META_SET, or by rule */
+	bool arena_user_set;	 /* false: by rule */
 };
 int meta_get_settings(struct meta *meta, struct meta_settings *settings);
+/* The addresses that a user's segments have, also those that are unlinked and not freed yet. */
+struct arena_use {
+	uint32_t uid;
+	uint64_t bytes;
+};
+/* Reads the use of at most `max` users, the largest first, and of all together. Returns how many it
+   has read. */
+int meta_arena_uses(struct meta *meta, struct arena_use *uses, size_t max, uint64_t *all_bytes);
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row); /* -ENOENT */
 /*
  * Looks a segment up by its name in `node`'s directory. It is listed there from its creation until

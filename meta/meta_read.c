@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "journal_keys.h"
@@ -37,6 +38,9 @@ struct table_query {
 	struct segment_row *segments;
 	struct node_row *nodes;
 	struct meta_settings *settings;
+	struct arena_use *uses;
+	size_t max;
+	uint64_t all_bytes;
 };
 
 /* Returns a reader for this caller alone until put_reader; NULL: none can be opened. */
@@ -161,12 +165,37 @@ static int read_nodes(struct journal_reader *r, struct table_query *q)
 
 static int read_settings(struct journal_reader *r, struct table_query *q)
 {
-	return journal_read_counter(r, LEVEL_KEY, 0, &q->settings->level);
+	int rc = journal_read_counter(r, LEVEL_KEY, 0, &q->settings->level);
+
+	return rc ? rc
+		  : journal_read_counter(r, ARENA_USER_MAX_KEY, META_DEFAULT,
+					 &q->settings->arena_user_max);
 }
 
 int meta_get_settings(struct meta *meta, struct meta_settings *settings)
 {
-	return read_tables(meta, read_settings, &(struct table_query){.settings = settings});
+	int rc;
+
+	memset(settings, 0, sizeof(*settings));
+	rc = read_tables(meta, read_settings, &(struct table_query){.settings = settings});
+	settings->arena_user_set = settings->arena_user_max != META_DEFAULT;
+	if (rc == 0 && !settings->arena_user_set)
+		settings->arena_user_max = meta_opened(meta)->arena_len / META_ARENA_USER_PART;
+	return rc;
+}
+
+static int read_uses(struct journal_reader *r, struct table_query *q)
+{
+	return journal_read_uses(r, q->uses, q->max, &q->all_bytes);
+}
+
+int meta_arena_uses(struct meta *meta, struct arena_use *uses, size_t max, uint64_t *all_bytes)
+{
+	struct table_query q = {.uses = uses, .max = max};
+	int n = read_tables(meta, read_uses, &q);
+
+	*all_bytes = q.all_bytes;
+	return n;
 }
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "admission.h"
+#include "fsm_level.h"
 #include "fsm_members.h"
 #include "journal_results.h"
 #include "meta_core.h"
@@ -191,9 +192,16 @@ void proposals_add(struct meta *meta, struct meta_proposal *p)
 {
 	struct meta_origin no_origin = {0};
 	uint8_t buf[META_COMMAND_BYTES];
+	int rc;
 
 	if (command_encode(&no_origin, &p->command, buf, sizeof(buf)) == 0) {
 		proposal_fail(p, -EINVAL);
+		return;
+	}
+	/* A member may run a program that would stop at such a command. */
+	rc = fsm_check_level(meta_journal(meta), p->command.type);
+	if (rc < 0) {
+		proposal_fail(p, rc);
 		return;
 	}
 	p->deadline_ms = meta_now_ms(meta) + META_PATIENCE_MS;

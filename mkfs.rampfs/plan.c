@@ -37,6 +37,7 @@ int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTE
 	*founding = (struct meta_founding){.instance = founding->instance,
 					   .arena_addr = config->arena_addr,
 					   .arena_len = config->arena_len,
+					   .arena_user_max = config->arena_user_max,
 					   .nodes = plan->nodes,
 					   .n_nodes = config->n_nodes};
 	for (size_t i = 0; i < config->n_nodes; i++) {

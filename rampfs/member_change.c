@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/config.h"
@@ -186,4 +187,33 @@ int member_promote(struct member_view *v, const char *name, struct ramp_err *err
 	if (!rc)
 		log_info("node %s is a voter", name);
 	return rc ? member_explain(rc, err) : 0;
+}
+
+int member_set(struct member_view *v, const char *name, uint64_t value, struct ramp_err *err)
+{
+	struct meta_command command = {
+		.type = META_SET, .setting = META_ARENA_USER_MAX, .value = value};
+	struct meta_settings now;
+	int rc;
+
+	if (strcmp(name, "arena-user-max") != 0)
+		return ramp_err_set(err, EINVAL,
+				    "there is no such setting; the one that there is: "
+				    "arena-user-max");
+	if (value != META_DEFAULT && value < RAMP_EXTENT_MIN)
+		return ramp_err_set(err, EINVAL, "less than 64M, which is one extent");
+	rc = member_propose(v, &command, NULL);
+	if (rc == -EOPNOTSUPP)
+		return ramp_err_set(err, EOPNOTSUPP,
+				    "not every member has said that its version knows this: each "
+				    "must be up, or removed (rampfs-node list), and none older "
+				    "than %s",
+				    RAMPFS_VERSION);
+	if (rc)
+		return member_explain(rc, err);
+	if (!meta_get_settings(v->meta, &now))
+		log_info("arena-user-max is %llu MiB%s",
+			 (unsigned long long)now.arena_user_max >> 20,
+			 now.arena_user_set ? "" : ", an eighth of the arena");
+	return 0;
 }

@@ -57,6 +57,8 @@ static void serve_tool(struct member_job *job)
 		rc = member_add(v, what->node, what->address, what->capacity_bytes, NULL, err);
 	else if (!rc && what->verb == SESSION_MEMBER_PROMOTE)
 		rc = member_promote(v, what->node, err);
+	else if (!rc && what->verb == SESSION_MEMBER_SET)
+		rc = member_set(v, what->node, what->capacity_bytes, err);
 	else if (!rc)
 		rc = ramp_err_set(err, EINVAL, "no such change of members");
 	job->result = rc;

@@ -130,6 +130,16 @@ static int parse_arena(struct parser *p, const char *value)
 	return 1;
 }
 
+static int parse_arena_user_max(struct parser *p, const char *value)
+{
+	if (config_size(value, &p->config->arena_user_max))
+		return config_refuse(p, p->line, "not a size like 512M or 8G:", value);
+	if (p->config->arena_user_max < RAMP_EXTENT_MIN)
+		return config_refuse(
+			p, p->line, "arena-user-max is less than 64M, which is one extent:", value);
+	return 1;
+}
+
 static int parse_cluster(struct parser *p, const char *key, const char *value)
 {
 	if (strcmp(key, "name") == 0) {
@@ -142,6 +152,8 @@ static int parse_cluster(struct parser *p, const char *key, const char *value)
 	}
 	if (strcmp(key, "arena") == 0)
 		return first_time(p, 1, key) && parse_arena(p, value);
+	if (strcmp(key, "arena-user-max") == 0)
+		return first_time(p, 2, key) && parse_arena_user_max(p, value);
 	return config_refuse(p, p->line, "unknown key in [cluster]:", key);
 }
 
@@ -445,6 +457,9 @@ char *config_canonical(const struct config_cluster *config)
 		return NULL;
 	fprintf(f, "[cluster]\nname=%s\narena=0x%" PRIx64 ":%" PRIu64 "\n", config->name,
 		config->arena_addr, config->arena_len);
+	/* A default is not printed: the ids of clusters without it stay as they are. */
+	if (config->arena_user_max)
+		fprintf(f, "arena-user-max=%" PRIu64 "\n", config->arena_user_max);
 	for (size_t i = 0; i < config->n_nodes; i++) {
 		const struct config_node *n = &config->nodes[i];
 

@@ -4,6 +4,7 @@
  *	[cluster]
  *	name=NAME
  *	arena=0x200000000000:32T	optional
+ *	arena-user-max=4T		optional: by rule (meta.h, META_ARENA_USER_MAX)
  *	[node NAME]			one section per node, in the order of their numbers
  *	address=HOST:PORT
  *	capacity=8G			of the node's store
@@ -45,6 +46,7 @@ struct config_node {
 struct config_cluster {
 	char name[RAMP_NODE_NAME_MAX + 1];
 	uint64_t arena_addr, arena_len;
+	uint64_t arena_user_max;   /* 0: not given */
 	struct config_node *nodes; /* n_nodes of them; number = index + 1 */
 	size_t n_nodes;
 };

@@ -126,7 +126,8 @@
  *
  *   -> MEMBER{flags, addr, len, mode, node, name}   root only. mode: enum session_member; node:
  *               which node; FENCE: addr: the incarnation that is to be over, 0: the present one;
- *               ADD: name: its HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE
+ *               ADD: name: its HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE.
+ *               SET: node: the setting's name, len: its value, 0: the default
  *   <- ANSWER{result, text}
  *
  * Programs of the C API:
@@ -213,6 +214,7 @@ enum session_member {
 	SESSION_MEMBER_REMOVE,
 	SESSION_MEMBER_ADD,
 	SESSION_MEMBER_PROMOTE,
+	SESSION_MEMBER_SET,
 };
 
 /* What EVENT tells. */

@@ -215,6 +215,29 @@ static void put_pulled_metrics(struct mount *m, FILE *out)
 	free(list.at);
 }
 
+/* ---- of the arena --------------------------------------------------------------------------- */
+
+static void put_arena_metrics(struct mount *m, FILE *out)
+{
+	struct arena_use uses[METRICS_MAX_USERS];
+	struct meta_settings settings;
+	uint64_t addr, len, used;
+	int n = meta_arena_uses(m->config.meta, uses, METRICS_MAX_USERS, &used);
+
+	if (n < 0 || meta_get_settings(m->config.meta, &settings))
+		return;
+	meta_arena(m->config.meta, &addr, &len);
+	metric(out, "metadata_level", "gauge", "the level of the metadata's rules", settings.level);
+	metric(out, "arena_bytes", "gauge", "addresses of the arena", len);
+	metric(out, "arena_used_bytes", "gauge", "addresses that segments have", used);
+	metric(out, "arena_user_max_bytes", "gauge", "addresses that each user's segments may have",
+	       settings.arena_user_max);
+	head(out, "arena_user_bytes", "gauge", "addresses that a user's segments have");
+	for (int i = 0; i < n; i++)
+		fprintf(out, "rampfs_arena_user_bytes{uid=\"%u\"} %" PRIu64 "\n", uses[i].uid,
+			uses[i].bytes);
+}
+
 /* ---- of the node as a whole ----------------------------------------------------------------- */
 
 static void put_metadata_metrics(struct mount *m, const struct node_list *nodes, FILE *out)
@@ -287,6 +310,7 @@ void metrics_put(struct mount *m, const struct node_list *nodes, size_t n_moves,
 	metric(out, "store_capacity_bytes", "gauge", "the store's capacity", space.capacity_bytes);
 	metric(out, "store_used_bytes", "gauge", "bytes in the store", space.used_bytes);
 	put_metadata_metrics(m, nodes, out);
+	put_arena_metrics(m, out);
 	put_program_metrics(m, out);
 	put_move_metrics(m, n_moves, out);
 	put_segment_metrics(m, out);

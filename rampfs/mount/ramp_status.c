@@ -11,6 +11,7 @@
 #include "inode.h"
 
 #define MAX_SEGMENTS 2000 /* lines of status, without those that want attention */
+#define MAX_USERS    100  /* of the arena: those that have most of it */
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
@@ -232,12 +233,49 @@ static void put_moves(const struct node_list *nodes, const struct transfer_row *
 	}
 }
 
+/* ---- the arena ------------------------------------------------------------------------------ */
+
+static void put_arena(struct mount *m, const struct meta_settings *settings, uint64_t used_bytes,
+		      FILE *out)
+{
+	uint64_t addr, len;
+
+	meta_arena(m->config.meta, &addr, &len);
+	fputs("arena: ", out);
+	put_bytes(out, used_bytes);
+	fputs(" given of ", out);
+	put_bytes(out, len);
+	if (settings->level >= META_LEVEL_ARENA_USER) {
+		fputs(", at most ", out);
+		put_bytes(out, settings->arena_user_max);
+		fputs(" a user", out);
+	}
+	fputc('\n', out);
+	if (settings->level < META_LEVEL_KNOWN)
+		fprintf(out, "level: %" PRIu64 " of %d, until every member says that it knows %d\n",
+			settings->level, META_LEVEL_KNOWN, META_LEVEL_KNOWN);
+}
+
+static void put_users(const struct arena_use *uses, int n, FILE *out)
+{
+	fprintf(out, "\nusers of the arena: %d\n", n);
+	for (int i = 0; i < n; i++) {
+		fprintf(out, "  %u  ", uses[i].uid);
+		put_bytes(out, uses[i].bytes);
+		fputc('\n', out);
+	}
+}
+
 void status_put(struct mount *m, const struct node_list *nodes, const struct transfer_row *moves,
 		size_t n_moves, FILE *out)
 {
 	ramp_node_t leader = meta_leader(m->config.meta);
 	struct programs_status programs;
+	struct arena_use uses[MAX_USERS];
+	struct meta_settings settings;
 	struct store_space space;
+	uint64_t arena_used;
+	int n_users = meta_arena_uses(m->config.meta, uses, MAX_USERS, &arena_used);
 	bool removed = nodes->n && !facts_find_node(nodes, m->self);
 
 	programs_status(m->config.programs, &programs);
@@ -255,7 +293,10 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 	put_bytes(out, space.used_bytes);
 	fputs(" used of ", out);
 	put_bytes(out, space.capacity_bytes);
-	fprintf(out, "\nprograms: %u, with %u mappings\n", programs.sessions, programs.attachments);
+	fputc('\n', out);
+	if (!meta_get_settings(m->config.meta, &settings))
+		put_arena(m, &settings, arena_used, out);
+	fprintf(out, "programs: %u, with %u mappings\n", programs.sessions, programs.attachments);
 	fprintf(out, "requests waiting: %u\n", park_count(m->park));
 	fprintf(out, "\nnodes: %zu\n", nodes->n);
 	for (size_t i = 0; i < nodes->n; i++)
@@ -263,4 +304,5 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 			facts_node_state(m, &nodes->row[i]), nodes->row[i].address);
 	put_segments(m, nodes, out);
 	put_moves(nodes, moves, n_moves, out);
+	put_users(uses, n_users, out);
 }

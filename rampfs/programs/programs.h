@@ -277,10 +277,10 @@ void programs_set_tools(struct programs *programs, const struct programs_tools *
 /* A change of the cluster's members that root asks for; `verb` is an enum session_member,
    unchecked. */
 struct tool_member {
-	uint8_t verb;
+	uint8_t verb; /* enum session_member */
 	char node[RAMP_NODE_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
-	uint64_t capacity_bytes;
+	uint64_t capacity_bytes; /* SET: the value */
 	ramp_incarnation_t incarnation;
 	bool force;
 };

@@ -53,7 +53,8 @@ static void run_member(struct tool_request *tool)
 	struct programs *p = tool->programs;
 
 	if (tool->what.uid != 0)
-		tool_send_answer(tool, -EPERM, "only root may change the cluster's members");
+		tool_send_answer(tool, -EPERM,
+				 "only root may change the cluster's members or settings");
 	else if (!p->member)
 		tool_send_answer(tool, -EOPNOTSUPP, "this daemon changes no members");
 	if (tool->answered)

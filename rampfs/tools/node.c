@@ -1,5 +1,6 @@
 /*
- * rampfs-node [-m MOUNTPOINT] list|fence|remove|add|promote ...: the members of the cluster.
+ * rampfs-node [-m MOUNTPOINT] list|fence|remove|add|promote|set ...: the members of the cluster, and
+ * its settings.
  *
  * Happy path: the mount names the session socket of this node's daemon; MEMBER goes out, one ANSWER
  * comes back when the cluster has decided. list prints .ramp/nodes.
@@ -37,7 +38,8 @@ static const char usage[] =
 	"       rampfs-node [-m MOUNTPOINT] promote NAME\n"
 	"       rampfs-node [-m MOUNTPOINT] fence [--hook COMMAND] [--force] NAME\n"
 	"       rampfs-node [-m MOUNTPOINT] remove NAME\n"
-	"Change the members of a rampfs cluster, through the daemon of one of them.\n"
+	"       rampfs-node [-m MOUNTPOINT] set arena-user-max SIZE|default\n"
+	"Change the members of a rampfs cluster, or a setting, through the daemon of one of them.\n"
 	"Root only, but for list.\n"
 	"\n"
 	"  list     name, role, state, address, capacity and incarnation of each\n"
@@ -54,6 +56,9 @@ static const char usage[] =
 	"           -f, --force     although it is heard: its programs keep using segments that "
 	"no node owns\n"
 	"  remove   a node that has no segments leaves the cluster\n"
+	"  set      arena-user-max: the addresses that each user's mapped segments may have; an "
+	"eighth\n"
+	"           of the arena by default. Root has no bound\n"
 	"\n"
 	"  -m, --mount MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
 	"  -h, --help              this text\n"
@@ -257,16 +262,25 @@ static const char *what_is_wrong(const struct node_options *o, int argc, char **
 		{"promote", "promote takes one NAME", 2},
 		{"fence", "fence takes one NAME", 2},
 		{"remove", "remove takes one NAME", 2},
+		{"set", "set takes arena-user-max SIZE, or arena-user-max default", 3},
 	};
 
 	if (argc == 0)
-		return "one of list, add, promote, fence and remove is needed";
+		return "one of list, add, promote, fence, remove and set is needed";
 	if ((o->hook || o->force) && strcmp(argv[0], "fence") != 0)
 		return "--hook and --force are fence's";
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(argv[0], verbs[i].verb) == 0)
 			return argc == verbs[i].argc ? NULL : verbs[i].takes;
-	return "it knows list, add, promote, fence and remove";
+	return "it knows list, add, promote, fence, remove and set";
+}
+
+static int set(const struct node_options *o, struct session_msg *msg, const char *value)
+{
+	if (strcmp(value, "default") != 0 && (!parse_size(value, &msg->len) || !msg->len))
+		return complain(value, "not a size like 512M or 8G, nor default");
+	msg->mode = SESSION_MEMBER_SET;
+	return node_ask(o->mount, msg, 1);
 }
 
 static int carry_out(const struct node_options *o, char **argv)
@@ -277,10 +291,13 @@ static int carry_out(const struct node_options *o, char **argv)
 	if (strcmp(verb, "list") == 0)
 		return list(o->mount);
 	if (!argv[1][0] || strlen(argv[1]) > RAMP_NODE_NAME_MAX)
-		return complain(argv[1], "not a node's name");
+		return complain(argv[1], strcmp(verb, "set") == 0 ? "not a setting's name"
+								  : "not a node's name");
 	snprintf(msg.node, sizeof(msg.node), "%s", argv[1]);
 	if (strcmp(verb, "fence") == 0)
 		return fence(o, &msg);
+	if (strcmp(verb, "set") == 0)
+		return set(o, &msg, argv[2]);
 	if (strcmp(verb, "add") == 0) {
 		if (strlen(argv[2]) > RAMP_ADDRESS_MAX)
 			return complain(argv[2], "not HOST:PORT");

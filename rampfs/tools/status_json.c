@@ -217,8 +217,13 @@ static void json_add_migration(cJSON *migrations, char *line)
 /* Returns whether the head's line is text for people of which json_add_numbers has the numbers. */
 static bool has_numbers(const char *key)
 {
-	return strcmp(key, "store") == 0 || strcmp(key, "programs") == 0 ||
-	       strcmp(key, "requests_waiting") == 0;
+	static const char *const keys[] = {"store", "programs", "requests_waiting", "arena",
+					   "level"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
 }
 
 static void json_add_head(cJSON *root, char *line)
@@ -251,11 +256,27 @@ static void json_add_status(cJSON *root, char *status)
 		}
 		if (strncmp(line, "migrations:", 11) == 0)
 			section = MIGRATIONS;
-		else if (strncmp(line, "segments:", 9) == 0 || strncmp(line, "nodes:", 6) == 0)
+		else if (strncmp(line, "segments:", 9) == 0 || strncmp(line, "nodes:", 6) == 0 ||
+			 strncmp(line, "users of the arena:", 19) == 0)
 			section = OTHER;
 		else if (section == HEAD)
 			json_add_head(root, line);
 	}
+}
+
+/* "rampfs_arena_user_bytes{uid="1000"} 67108864" */
+static void json_add_user(cJSON *users, const char *line)
+{
+	unsigned int uid;
+	double bytes;
+	cJSON *user;
+
+	if (sscanf(line, "rampfs_arena_user_bytes{uid=\"%u\"} %lf", &uid, &bytes) != 2)
+		return;
+	user = cJSON_CreateObject();
+	cJSON_AddNumberToObject(user, "uid", uid);
+	cJSON_AddNumberToObject(user, "bytes", bytes);
+	cJSON_AddItemToArray(users, user);
 }
 
 /* Adds the numbers of the whole node, which .ramp/metrics has: "rampfs_NAME VALUE". */
@@ -267,11 +288,17 @@ static bool json_add_numbers(cJSON *root, const char *mount)
 		       {"rampfs_store_capacity_bytes ", "store_capacity_bytes"},
 		       {"rampfs_sessions ", "programs"},
 		       {"rampfs_attachments ", "mappings"},
-		       {"rampfs_fuse_waiting ", "requests_waiting"}};
+		       {"rampfs_fuse_waiting ", "requests_waiting"},
+		       {"rampfs_metadata_level ", "level"},
+		       {"rampfs_arena_bytes ", "arena_bytes"},
+		       {"rampfs_arena_used_bytes ", "arena_used_bytes"},
+		       {"rampfs_arena_user_max_bytes ", "arena_user_max_bytes"}};
 	char *metrics = ramp_file_read(mount, "metrics"), *save;
 	char *line = metrics ? strtok_r(metrics, "\n", &save) : NULL;
+	cJSON *users = cJSON_AddArrayToObject(root, "arena_users");
 
-	for (; line; line = strtok_r(NULL, "\n", &save))
+	for (; line; line = strtok_r(NULL, "\n", &save)) {
+		json_add_user(users, line);
 		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 			size_t len = strlen(numbers[i].metric);
 
@@ -279,6 +306,7 @@ static bool json_add_numbers(cJSON *root, const char *mount)
 				cJSON_AddNumberToObject(root, numbers[i].key,
 							strtod(line + len, NULL));
 		}
+	}
 	free(metrics);
 	return metrics != NULL;
 }

@@ -1,5 +1,6 @@
 #include "status_text.h"
 
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,14 +96,26 @@ static void node_row(struct text_table *t, char *line)
 		t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
 }
 
+/* "1000  2.0 GiB" */
+static void user_row(struct text_table *t, char *line)
+{
+	char *bytes = cut_last(line);
+	struct passwd *user;
+
+	if (!bytes)
+		return;
+	user = getpwuid((uid_t)strtoul(line, NULL, 10));
+	text_table_add(t, (const char *[COLUMNS]){user ? user->pw_name : line, bytes});
+}
+
 struct status_tables {
-	struct text_table nodes, segments, migrations, troubles;
+	struct text_table nodes, segments, migrations, troubles, users;
 };
 
 /* Prints the head's lines; the rest fills the tables. */
 static void read_status(struct status_tables *t, char *status)
 {
-	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS } section = HEAD;
+	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS, USERS } section = HEAD;
 	char *save;
 
 	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -112,12 +125,16 @@ static void read_status(struct status_tables *t, char *status)
 			section = MIGRATIONS;
 		else if (strncmp(line, "nodes:", 6) == 0)
 			section = OTHER;
+		else if (strncmp(line, "users of the arena:", 19) == 0)
+			section = USERS;
 		else if (section == HEAD)
 			puts(line);
 		else if (section == SEGMENTS)
 			segment_row(&t->segments, &t->troubles, line + strspn(line, " "));
 		else if (section == MIGRATIONS && strncmp(line, "  ", 2) == 0)
 			migration_row(&t->migrations, line + 2);
+		else if (section == USERS)
+			user_row(&t->users, line + strspn(line, " "));
 	}
 }
 
@@ -143,6 +160,7 @@ int status_text(const char *mount)
 			       {[3] = true},
 			       NULL,
 			       0},
+		.users = {{"USER", "ADDRESSES"}, {[1] = true}, NULL, 0},
 		.troubles = {{"LOST OR IN DOUBT", "WHY"}, {false}, NULL, 0},
 	};
 	char *status = ramp_file_read(mount, "status");
@@ -157,6 +175,7 @@ int status_text(const char *mount)
 		put_section(&t.nodes, "no nodes");
 		put_section(&t.segments, "no segments");
 		put_section(&t.migrations, "no migrations under way on this node");
+		put_section(&t.users, "no addresses of the arena are given");
 	}
 	free(status);
 	free(nodes);

@@ -1,6 +1,6 @@
 /*
  * The wild client prepares, takes, settles and aborts migrations of its own segments, gives them
- * extents, unlinks and frees them, in no sensible order and with old epochs and attempts. It
+ * extents, unlinks and frees them, raises the level of the rules and bounds a user's addresses, in no sensible order and with old epochs and attempts. It
  * expects nothing of the answers; the checks do: the same answer and the same tables on all nodes,
  * also after a snapshot of rows in every phase.
  */
@@ -19,6 +19,7 @@ static void wild_create(struct sim_world *w, struct sim_client *c)
 	c->rows[c->n_rows++] = row;
 	sim_client_command(w, c, META_CREATE, &row);
 	c->command.attr.mode = 0600;
+	c->command.attr.uid = c->row % 2; /* root, or a user whose part of the arena is bounded */
 }
 
 static void wild_prepare(struct sim_world *w, struct sim_client *c, const struct sim_row *row)
@@ -68,6 +69,14 @@ void sim_wild_begin(struct sim_world *w, struct sim_client *c)
 		wild_attempt(w, c, META_SETTLED, row);
 	} else if (what < 77) {
 		wild_attempt(w, c, META_ABORT, row);
+	} else if (what == 77) {
+		sim_client_command(w, c, META_LEVEL_UP, NULL);
+		c->command.value = META_LEVEL_KNOWN;
+	} else if (what == 78) {
+		/* Refused below that level; then a few extents, or many. */
+		sim_client_command(w, c, META_SET, NULL);
+		c->command.setting = META_ARENA_USER_MAX;
+		c->command.value = sim_random(&w->rng) % (UINT64_C(1) << 36);
 	} else if (what < 87) {
 		/* Also of an unlinked segment: that makes its row again. */
 		sim_client_command(w, c, META_EXTENT, row);

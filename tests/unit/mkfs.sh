@@ -46,6 +46,16 @@ for n in a b; do
 done
 rm -r "$d"/odd.* "$d/said"
 
+# a founder's setting is a row of the first tables, and there is none without it
+in_tables() { python3 -c 'import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("SELECT v FROM counter WHERE k = ?", ("arena_user_max",)).fetchall())' "$1/journal.db"; }
+sed 's/^name=lab/&\narena-user-max=3G/' "$d/good.conf" >"$d/bound.conf"
+"$mkfs" --config "$d/bound.conf" --node a "$d/bound" >/dev/null
+[ "$(in_tables "$d/bound")" = "[(3221225472,)]" ] || fail "arena-user-max in the tables: $(in_tables "$d/bound")"
+"$mkfs" --config "$d/good.conf" --key "$d/bound.conf.key" --node a "$d/unbound" >/dev/null
+[ "$(in_tables "$d/unbound")" = "[]" ] || fail "without arena-user-max: $(in_tables "$d/unbound")"
+rm -r "$d/bound" "$d/unbound" "$d"/bound.conf*
+
 good=(--config "$d/good.conf")
 refused "no [node c]" "${good[@]}" --node c "$d/state"
 [ ! -e "$d/good.conf.key" ] || fail "a refused mkfs made a key"

@@ -211,12 +211,21 @@ START_TEST(canonical_text_is_a_config_that_means_the_same)
 	ck_assert_uint_eq(one.n_nodes, 2);
 	ck_assert(one.nodes[0].voter && !one.nodes[1].voter);
 	ck_assert_uint_eq(one.nodes[0].capacity_bytes, one.nodes[1].capacity_bytes);
+	/* The clusters' ids are made of it: no default that came later is in it. */
+	a = config_canonical(&one);
+	ck_assert_str_eq(a,
+			 "[cluster]\nname=lab\narena=0x200000000000:35184372088832\n"
+			 "[node a]\naddress=h:1\ncapacity=1073741824\ntransport=auto\nvoter=yes\n"
+			 "[node b]\naddress=h:2\ncapacity=1073741824\ntransport=tcp\nvoter=no\n");
+	free(a);
+	one.arena_user_max = UINT64_C(5) << 40;
 	a = config_canonical(&one);
 	fd = mkstemp(second);
 	ck_assert_int_eq(write(fd, "\xef\xbb\xbf", 3), 3); /* as editors write UTF-8 */
 	ck_assert_int_eq(write(fd, a, strlen(a)), (ssize_t)strlen(a));
 	close(fd);
 	ck_assert_msg(config_read(second, &two, &err) == 0, "%s", err.text);
+	ck_assert_uint_eq(two.arena_user_max, UINT64_C(5) << 40);
 	b = config_canonical(&two);
 	ck_assert_str_eq(a, b);
 	free(a);

@@ -1,5 +1,5 @@
 /*
- * The state machine's rules, one by one: segments, extents, members, retries.
+ * The state machine's rules, one by one: segments, members, retries, levels.
  */
 #include <errno.h>
 #include <linux/fs.h>
@@ -274,191 +274,6 @@ START_TEST(a_hint_raises_ctime_and_never_lowers_it)
 }
 END_TEST
 
-/* ---- extents ------------------------------------------------------------------------------- */
-
-START_TEST(extents_are_powers_of_two_and_never_overlap)
-{
-	uint64_t taken[60][2];
-	unsigned int seed = 3;
-	char name[16];
-	int i, k;
-
-	for (i = 0; i < 60; i++) {
-		struct meta_reply r;
-
-		snprintf(name, sizeof(name), "f%d", i);
-		r = extent(created(1, name), (uint64_t)(rand_r(&seed) % 400) * MIB);
-		ck_assert_int_eq(r.result, 0);
-		ck_assert_uint_ge(r.extent_len, RAMP_EXTENT_MIN);
-		ck_assert_uint_eq(r.extent_len & (r.extent_len - 1), 0);
-		ck_assert_uint_eq(r.extent_addr % r.extent_len, 0);
-		taken[i][0] = r.extent_addr;
-		taken[i][1] = r.extent_addr + r.extent_len;
-		for (k = 0; k < i; k++)
-			ck_assert(taken[i][0] >= taken[k][1] || taken[k][0] >= taken[i][1]);
-	}
-}
-END_TEST
-
-START_TEST(an_extent_is_four_times_size_or_mapping_and_for_life)
-{
-	ramp_segment_t id = created(1, "x");
-	struct meta_reply first = extent(id, 20 * MIB), again;
-
-	ck_assert_uint_eq(first.extent_len, 128 * MIB);
-	again = extent(id, 900 * MIB);
-	ck_assert_int_eq(again.result, 0);
-	ck_assert_uint_eq(again.extent_addr, first.extent_addr);
-	ck_assert_uint_eq(again.extent_len, first.extent_len);
-	ck_assert_int_eq(extent(12, 1).result, -ENOENT);
-}
-END_TEST
-
-START_TEST(a_full_arena_is_enospc_until_something_is_freed)
-{
-	ramp_segment_t id[4], big = created(1, "big");
-	char name[16];
-	int i;
-
-	ck_assert_int_eq(extent(big, 100 * MIB).result, -ENOSPC);
-	for (i = 0; i < 4; i++) {
-		snprintf(name, sizeof(name), "f%d", i);
-		id[i] = created(1, name);
-		ck_assert_int_eq(extent(id[i], 1).result, 0);
-	}
-	ck_assert_int_eq(extent(big, 1).result, -ENOSPC);
-	ck_assert_int_eq(do_unlink(id[0], "f0"), 0);
-	ck_assert_int_eq(do_unlink(id[2], "f2"), 0);
-	ck_assert_int_eq(extent(big, 1).result, -ENOSPC);
-	apply((struct meta_command){.type = META_FREED, .id = id[0]});
-	apply((struct meta_command){.type = META_FREED, .id = id[2]});
-	/* Two holes of 64 MiB do not hold an extent of 128. */
-	ck_assert_int_eq(extent(big, 32 * MIB).result, -ENOSPC);
-	do_unlink(id[1], "f1");
-	apply((struct meta_command){.type = META_FREED, .id = id[1]});
-	ck_assert_int_eq(extent(big, 32 * MIB).result, 0);
-	ck_assert_uint_eq(row_of(big).extent_addr, ARENA);
-}
-END_TEST
-
-START_TEST(an_extent_lies_in_the_arena_wherever_that_begins)
-{
-	ramp_segment_t small = created(1, "small"), big = created(1, "big");
-	struct meta_reply r = extent(small, 1);
-
-	ck_assert_uint_eq(r.extent_addr, ODD_ARENA);
-	ck_assert_uint_eq(extent(big, 32 * MIB).extent_addr, ODD_ARENA + 64 * MIB);
-	ck_assert_int_eq(do_unlink(small, "small"), 0);
-	apply((struct meta_command){.type = META_FREED, .id = small});
-	r = extent(created(1, "other"), 32 * MIB);
-	ck_assert_int_eq(r.result, 0);
-	ck_assert_uint_eq(r.extent_addr, ODD_ARENA + 192 * MIB);
-	r = extent(created(1, "third"), 1);
-	ck_assert_uint_eq(r.extent_addr, ODD_ARENA);
-}
-END_TEST
-
-/* As asked by an owner that still has the file open, with the facts of its record. */
-static struct meta_reply extent_of_unlinked(ramp_segment_t id, ramp_node_t node,
-					    ramp_incarnation_t inc)
-{
-	struct meta_command c = {
-		.type = META_EXTENT, .id = id, .node = node, .node_inc = inc, .epoch = 1};
-
-	c.map_len = 1;
-	c.attr.mode = 0604;
-	c.attr.uid = 7;
-	c.attr.size = 99;
-	c.attr.pages = SEGMENT_PAGES_SMALL;
-	return apply(c);
-}
-
-START_TEST(one_that_is_open_gets_an_extent_after_its_name_has_gone)
-{
-	ramp_segment_t id = created(1, "x");
-	struct segment_row row;
-	struct meta_reply r;
-
-	ck_assert_int_eq(do_unlink(id, "x"), 0);
-	ck_assert_int_eq(extent(id, 1).result, -ENOENT); /* no owner asks */
-	ck_assert_int_eq(extent_of_unlinked(id, 1, 10).result, -EHOSTDOWN);
-	ck_assert_int_eq(extent_of_unlinked(id, 9, 19).result, -EHOSTDOWN);
-	ck_assert_int_eq(extent_of_unlinked(id + 1, 1, 11).result, -ENOENT); /* never was */
-	ck_assert_int_eq(extent_of_unlinked(RAMP_SEGMENT_ID_MIN - 1, 1, 11).result, -ENOENT);
-	ck_assert(is_gone(id));
-	r = extent_of_unlinked(id, 1, 11);
-	ck_assert_int_eq(r.result, 0);
-	row = row_of(id);
-	ck_assert_int_eq(row.phase, SEGMENT_ORPHAN);
-	ck_assert(row.unlinked);
-	ck_assert_uint_eq(row.node, 1);
-	ck_assert_uint_eq(row.node_inc, 11);
-	ck_assert_uint_gt(row.epoch, 1);
-	ck_assert_uint_eq(row.mode, 0604);
-	ck_assert_uint_eq(row.uid, 7);
-	ck_assert_uint_eq(row.size, 99);
-	ck_assert_int_eq(row.pages, SEGMENT_PAGES_SMALL);
-	ck_assert_uint_eq(row.extent_len, RAMP_EXTENT_MIN);
-	ck_assert_uint_eq(extent_of_unlinked(id, 1, 11).extent_addr, row.extent_addr);
-	/* It is found by no name, and can only be freed. */
-	ck_assert_uint_eq(named(1, ""), 0);
-	ck_assert_int_eq(rename_to(id, "x", "y", 0).result, -ENOENT);
-	ck_assert_int_eq(prepare(id, row.epoch, K, 1, 2, "x").result, -ESTALE);
-	ck_assert_uint_ne(created(1, "x"), id);
-}
-END_TEST
-
-START_TEST(what_was_asked_for_before_the_unlink_is_given_after_it)
-{
-	ramp_segment_t id = created(1, "x");
-	struct meta_command ask = {.type = META_SETATTR, .id = id, .flags = META_SET_EXTENT};
-
-	ask.attr.extent_asked = 128 * MIB;
-	ck_assert_int_eq(apply(ask).result, 0);
-	ck_assert_int_eq(do_unlink(id, "x"), 0);
-	ck_assert_int_eq(row_of(id).phase, SEGMENT_ORPHAN);
-	ck_assert_uint_eq(extent_of_unlinked(id, 1, 11).extent_len, 128 * MIB);
-	ck_assert_uint_eq(row_of(id).mode, 0640); /* the row's own */
-	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id}).result, 0);
-	ck_assert(is_gone(id));
-}
-END_TEST
-
-/* The arena holds four. */
-START_TEST(extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnations_end)
-{
-	ramp_segment_t id[4];
-	int i, round;
-
-	for (round = 0; round < 3; round++) {
-		for (i = 0; i < 4; i++) {
-			id[i] = created(2, "x");
-			ck_assert_int_eq(do_unlink(id[i], "x"), 0);
-			ck_assert_int_eq(extent_of_unlinked(id[i], 2, 12).result, 0);
-		}
-		ck_assert_int_eq(extent(created(1, "none"), 1).result, -ENOSPC);
-		ck_assert_int_eq(do_unlink(named(1, "none"), "none"), 0);
-		for (i = 0; i < 4; i++)
-			ck_assert_int_eq(
-				apply((struct meta_command){.type = META_FREED, .id = id[i]})
-					.result,
-				0);
-	}
-	/* A late proposal, when the bytes were gone: it can be freed like any other. */
-	ck_assert_int_eq(extent_of_unlinked(id[0], 2, 12).result, 0);
-	ck_assert_int_eq(extent_of_unlinked(id[1], 2, 12).result, 0);
-	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = id[0]}).result, 0);
-	ck_assert_int_eq(node_up(2, 22, 102), 0);
-	ck_assert(is_gone(id[1]));
-	for (i = 0; i < 4; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "f%d", i);
-		ck_assert_int_eq(extent(created(1, name), 1).result, 0);
-	}
-}
-END_TEST
-
 /* ---- nodes and members --------------------------------------------------------------------- */
 
 START_TEST(no_incarnation_comes_back)
@@ -709,8 +524,6 @@ static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_fsm");
 	TCase *rules = tcase_create("rules");
-	TCase *small = tcase_create("small");
-	TCase *odd = tcase_create("odd");
 
 	tcase_add_checked_fixture(rules, rules_setup, rules_teardown);
 	suite_add_tcase(s, rules);
@@ -725,10 +538,6 @@ static Suite *suite(void)
 	tcase_add_test(rules, a_late_hint_is_nobodys);
 	tcase_add_test(rules, a_hint_does_not_undo_what_its_owner_has_not_seen);
 	tcase_add_test(rules, a_hint_raises_ctime_and_never_lowers_it);
-	tcase_add_test(rules, extents_are_powers_of_two_and_never_overlap);
-	tcase_add_test(rules, an_extent_is_four_times_size_or_mapping_and_for_life);
-	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);
-	tcase_add_test(rules, what_was_asked_for_before_the_unlink_is_given_after_it);
 	tcase_add_test(rules, no_incarnation_comes_back);
 	tcase_add_test(rules, members_change_one_at_a_time);
 	tcase_add_test(rules, no_two_members_have_one_address);
@@ -738,14 +547,6 @@ static Suite *suite(void)
 	tcase_add_test(rules, the_last_results_of_each_client_are_kept);
 	tcase_add_test(rules, an_entry_of_a_newer_program_is_refused_not_skipped);
 	tcase_add_test(rules, the_level_only_rises);
-	tcase_add_checked_fixture(small, rules_setup_small_arena, rules_teardown);
-	suite_add_tcase(s, small);
-	tcase_add_test(small, a_full_arena_is_enospc_until_something_is_freed);
-	tcase_add_test(small,
-		       extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnations_end);
-	tcase_add_checked_fixture(odd, rules_setup_odd_arena, rules_teardown);
-	suite_add_tcase(s, odd);
-	tcase_add_test(odd, an_extent_lies_in_the_arena_wherever_that_begins);
 	return s;
 }
 

@@ -42,6 +42,8 @@ static struct meta_command full_command(enum meta_command_type type)
 				 .map_len = 12,
 				 .instance = 13,
 				 .capacity = 14,
+				 .value = 16,
+				 .setting = META_ARENA_USER_MAX,
 				 .now = {-1, 999999999}};
 
 	c.attr.mode = 0600;
@@ -58,7 +60,7 @@ START_TEST(commands_come_back_as_they_went)
 	uint8_t bytes[META_COMMAND_BYTES], again[META_COMMAND_BYTES];
 	int type;
 
-	for (type = META_CREATE; type <= META_MEMBER_REMOVE; type++) {
+	for (type = META_CREATE; type <= META_SET; type++) {
 		struct meta_command c = full_command((enum meta_command_type)type), back;
 		size_t len = command_encode(&o, &c, bytes, sizeof(bytes));
 

@@ -77,6 +77,7 @@ START_TEST(the_level_waits_for_a_member_that_is_down)
 	atomic_store(&heard, 0);
 	atomic_store(&net.passes, lose_levels);
 	net_found(3);
+	all_up(3);
 	down = another(wait_leader(1, 3));
 	net_stop(down);
 	atomic_store(&mute, 0);
@@ -84,6 +85,19 @@ START_TEST(the_level_waits_for_a_member_that_is_down)
 	ck_assert_uint_eq(level_at(wait_leader(1, 3)), 0);
 	net_start(down);
 	for (id = 1; id <= 3; id++)
+		WAIT_FOR(level_at(id) == META_LEVEL_KNOWN);
+}
+END_TEST
+
+START_TEST(the_level_does_not_wait_for_a_member_that_never_was_up)
+{
+	ramp_node_t id;
+
+	for (id = 1; id <= 2; id++)
+		net_format(id, 3, 2, 100 + id);
+	net_start(1);
+	net_start(2);
+	for (id = 1; id <= 2; id++)
 		WAIT_FOR(level_at(id) == META_LEVEL_KNOWN);
 }
 END_TEST
@@ -178,7 +192,7 @@ START_TEST(a_log_with_an_entry_of_a_newer_program_is_refused)
 	snprintf(words, sizeof(words), "entry %llu of the log was made by a newer rampfs",
 		 (unsigned long long)last + 1);
 	start_refused(1, words);
-	/* What was applied already is in the tables, by whichever program. */
+	/* An entry that was applied already is in the tables, by whichever program. */
 	run_sql(1, "UPDATE meta SET v = v + 1 WHERE k = 'applied'");
 	net_start(1);
 	WAIT_FOR(applied(1) > last + 1);
@@ -246,8 +260,10 @@ START_TEST(a_replica_stops_at_an_entry_of_a_newer_program)
 	net_format(1, 1, 1, 101);
 	ck_assert_int_eq(replica_open(&config, now_ms, &p, &err), 0);
 	step(p, RAFT_EV_CONFIRM, now_ms, NULL);
-	for (; seen < 2; now_ms += 500) /* the entry with which it begins to lead */
+	while (seen < 2) { /* the entry with which it begins to lead */
 		ck_assert_int_eq(step(p, RAFT_EV_TICK, now_ms, NULL), 0);
+		now_ms += 500;
+	}
 	journal_state(replica_journal(p), &state);
 	ck_assert_int_eq(step(p, RAFT_EV_PROPOSE, now_ms, "of the future"), -EIO);
 	ck_assert_msg(strstr(fatal_text, "was made by a newer rampfs") != NULL, "%s", fatal_text);
@@ -270,6 +286,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, net_setup, net_teardown);
 	tcase_add_test(tc, the_level_waits_for_every_member);
 	tcase_add_test(tc, the_level_waits_for_a_member_that_is_down);
+	tcase_add_test(tc, the_level_does_not_wait_for_a_member_that_never_was_up);
 	tcase_add_test(tc, a_file_of_a_newer_format_is_refused_and_of_an_older_one_brought_up);
 	tcase_add_test(tc, tables_of_a_higher_level_are_refused);
 	tcase_add_test(tc, a_log_with_an_entry_of_a_newer_program_is_refused);

@@ -75,9 +75,10 @@ misused "rampfs: --destroy=now: it takes no value" rampfs --destroy=now /tmp
 misused "rampfs: log=stderr is for -f: in the background there is none" rampfs -o log=stderr /tmp /mnt
 misused "rampfs: unknown mount option user_id (-o help lists them)" rampfs -o user_id=0 /tmp /mnt
 misused "rampfs-status: one MOUNTPOINT at a time" rampfs-status /mnt /mnt
-misused "rampfs-node: one of list, add, promote, fence and remove is needed" rampfs-node
-misused "rampfs-node: it knows list, add, promote, fence and remove" rampfs-node lists
+misused "rampfs-node: one of list, add, promote, fence, remove and set is needed" rampfs-node
+misused "rampfs-node: it knows list, add, promote, fence, remove and set" rampfs-node lists
 misused "rampfs-node: add takes NAME HOST:PORT CAPACITY" rampfs-node -m /mnt add d
+misused "rampfs-node: set takes arena-user-max SIZE, or arena-user-max default" rampfs-node -m /mnt set arena-user-max
 misused "rampfs-node: list takes nothing" rampfs-node -m /mnt list d
 misused "rampfs-node: --hook and --force are fence's" rampfs-node --force remove d
 misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x b

@@ -123,6 +123,20 @@ static bool segment_has_left(struct programs *p, struct seg *seg)
 	       row.node != meta_self(p->meta);
 }
 
+/* Words that the user has as many addresses as it may have. */
+static int has_no_more(struct programs *p, const struct segment_row *row, struct ramp_err *err)
+{
+	struct meta_settings settings;
+
+	if (meta_get_settings(p->meta, &settings))
+		return ramp_err_sys(err, EDQUOT, "its extent");
+	return ramp_err_set(err, EDQUOT,
+			    "the segments of user %u would have more than %llu MiB of addresses; "
+			    "unlink some that were mapped, ask for a smaller extent "
+			    "(user.ramp.extent), or root raises it: rampfs-node set arena-user-max",
+			    row->uid, (unsigned long long)settings.arena_user_max >> 20);
+}
+
 static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 			  struct segment_row *row, struct ramp_err *err)
 {
@@ -159,9 +173,11 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	if (rc == -ENOSPC) /* of addresses; mmap(2) says ENOMEM for that */
 		return ramp_err_set(err, ENOMEM,
 				    "the cluster's arena has no free range that is large enough "
-				    "for it (four times its size, at least 64 MiB); unlink "
-				    "segments that were mapped, or found a cluster with a larger "
-				    "arena");
+				    "for it (four times its size, at least 64 MiB, or what "
+				    "user.ramp.extent asks for); unlink segments that were mapped, "
+				    "or found a cluster with a larger arena");
+	if (rc == -EDQUOT)
+		return has_no_more(p, row, err);
 	if (rc)
 		return ramp_err_sys(err, -rc, "its extent");
 	row->extent_addr = reply.extent_addr;

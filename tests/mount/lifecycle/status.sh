@@ -27,7 +27,9 @@ import json, re, sys
 text, number, boolean = str, (int, float), bool
 schema = {
     "schema_version": number, "mountpoint": text, "quorum": boolean, "leader": text, "store_used_bytes": number,
-    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number,
+    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number, "level": number,
+    "arena_bytes": number, "arena_used_bytes": number, "arena_user_max_bytes": number,
+    "arena_users": {"uid": number, "bytes": number},
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text},
     "segments": {"node": text, "name": text, "size_bytes": number, "id": number, "epoch": number, "extent_bytes": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "target": text, "pages": text,
@@ -36,7 +38,7 @@ schema = {
     "attention": {"node": text, "name": text, "why": text},
 }
 whys = "lost", "in doubt", "rolled back", "damaged", "source is silent", "pages lost"
-sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}}
+sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}, "arena_users": {}}
 s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 page = open("contrib/man/rampfs-status.1.scd").read()
 def check(where, got, want, more={}):
@@ -95,6 +97,11 @@ within 20 grep -q mapped "$scratch/mapped"
 json a 's["schema_version"] == 2' 's["store_capacity_bytes"] == 256 << 20' '1 << 20 <= s["store_used_bytes"] < 8 << 20' \
 	's["programs"] == 1' 's["mappings"] >= 1' 's["requests_waiting"] == 0'
 json b 's["programs"] == 0 and s["mappings"] == 0'
+json b 's["arena_users"] == [{"uid": 0, "bytes": 64 << 20}]' 's["arena_used_bytes"] == 64 << 20' \
+	's["arena_bytes"] == 32 << 40' 's["arena_user_max_bytes"] == 4 << 40'
+as_documented b arena_users
+soon b '^arena: 64\.0 MiB given of 32\.0 TiB, at most 4\.0 TiB a user$'
+shows b '^root +64\.0 MiB$'
 exec 7>&-
 wait $mapper
 rm "$mnt/a/a/counted"
