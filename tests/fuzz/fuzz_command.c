@@ -71,9 +71,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 void fuzz_seeds(void)
 {
-	static const enum meta_command_type types[] = {META_CREATE,  META_RENAME,  META_SETATTR,
-						       META_PREPARE, META_NODE_UP, META_EXTENT,
-						       META_UNLINK};
+	static const enum meta_command_type types[] = {META_CREATE,  META_RENAME,   META_SETATTR,
+						       META_PREPARE, META_NODE_UP,  META_EXTENT,
+						       META_UNLINK,  META_LEVEL_UP, META_SET};
 	struct meta_origin origin = {.node = 1, .life = 2, .number = 3, .lowest = 3};
 	struct meta_command c = {
 		.cid = {1, 2},
@@ -88,6 +88,7 @@ void fuzz_seeds(void)
 		.new_name = "other",
 		.address = "host:1",
 		.instance = 13,
+		.value = 1,
 	};
 	struct meta_reply reply = {.id = 4097, .epoch = 5};
 	struct node_row member = {.node = 4, .name = "d", .address = "host:4"};

@@ -55,9 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void)
 {
 	static const char small[] = "[cluster]\nname=c\n[node a]\naddress=h:1\ncapacity=16M\n";
-	static const char full[] = "# a comment\n[cluster]\nname = prod\narena=0x1000000000:64G\n"
-				   "[node a]\naddress=[::1]:7000\ncapacity=8G\ntransport=tcp\n"
-				   "voter=no\n[node b]\naddress=10.0.0.2:7000\ncapacity=1T\n";
+	static const char full[] =
+		"# a comment\n[cluster]\nname = prod\narena=0x1000000000:64G\narena-user-max=8G\n"
+		"[node a]\naddress=[::1]:7000\ncapacity=8G\ntransport=tcp\n"
+		"voter=no\n[node b]\naddress=10.0.0.2:7000\ncapacity=1T\n";
 
 	fuzz_seed("small", small, sizeof(small) - 1);
 	fuzz_seed("full", full, sizeof(full) - 1);

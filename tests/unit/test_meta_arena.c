@@ -192,7 +192,7 @@ START_TEST(a_bound_is_an_eighth_of_the_arena_until_it_is_set)
 	raise_level();
 	ck_assert_int_eq(extent(created_by(7, 64 * MIB), 1).result, -EDQUOT);
 	ck_assert_int_eq(set_arena_user_max(1024 * MIB), 0);
-	/* What was freed is given out again, all of it, and again. */
+	/* All that was freed is given out again, and again. */
 	for (round = 0; round < 3; round++) {
 		for (i = 0; i < 4; i++) {
 			id[i] = created_by(7, 64 * MIB);

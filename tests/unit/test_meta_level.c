@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "meta/journal_dump.h"
 #include "meta/journal_format.h"
 #include "meta/meta_core.h"
 #include "meta/raft_log.h"
@@ -222,6 +223,11 @@ static void on_applied(void *arg, uint64_t index, const struct fsm_result *resul
 	*(uint64_t *)arg = index;
 }
 
+static void on_restored(void *arg, uint64_t index)
+{
+	*(uint64_t *)arg = index;
+}
+
 static int make_turns(struct replica *p, uint64_t now_ms)
 {
 	int rc;
@@ -276,6 +282,71 @@ START_TEST(a_replica_stops_at_an_entry_of_a_newer_program)
 }
 END_TEST
 
+/* Steps the replica of node 1 with a snapshot of the tables at `path`, as their leader 2 sends it. */
+static int take_snapshot(struct replica *p, const char *path)
+{
+	struct journal_config config = {.path = path, .fatal = on_fatal};
+	struct raft_conf conf = {.n = 2, .member = {{1, RAFT_VOTER}, {2, RAFT_VOTER}}};
+	struct raft_message m = {.type = RAFT_SNAPSHOT,
+				 .from = 2,
+				 .to = 1,
+				 .term = 5,
+				 .index = 9,
+				 .log_term = 4,
+				 .conf_index = 1,
+				 .conf = raft_conf_encode(&conf)};
+	struct raft_event ev = {.type = RAFT_EV_MESSAGE, .message = &m};
+	struct journal_dump *dump;
+	struct ramp_err err = {0};
+	struct journal *j;
+	int rc = 0;
+
+	ck_assert_msg(journal_open(&config, &j, &err) == 0, "%s", err.text);
+	ck_assert_int_eq(journal_dump_open(j, &dump, &err), 0);
+	while (!m.done) {
+		ck_assert_int_eq(journal_dump_read(dump, m.offset, &m.bytes, &m.len, &m.done), 0);
+		ck_assert_int_eq(replica_step(p, &ev), 0);
+		rc = make_turns(p, 0);
+		m.offset += m.len;
+	}
+	journal_dump_close(dump);
+	journal_close(j);
+	raft_data_unref(m.conf);
+	return rc;
+}
+
+START_TEST(a_snapshot_of_a_higher_level_is_not_taken)
+{
+	uint64_t seen = 0;
+	struct replica_config config = {.journal = {.path = net.node[1].path, .fatal = on_fatal},
+					.hooks = {.send = no_send,
+						  .applied = on_applied,
+						  .restored = on_restored,
+						  .arg = &seen}};
+	struct ramp_err err = {0};
+	struct replica *p;
+
+	fatal_text[0] = 0;
+	net_format(1, 2, 2, 101);
+	net_format(2, 2, 2, 102);
+	run_sql(2, "INSERT INTO counter VALUES ('level', 7)");
+	ck_assert_int_eq(replica_open(&config, 0, &p, &err), 0);
+	ck_assert_int_eq(take_snapshot(p, net.node[2].path), -EIO);
+	ck_assert_msg(strstr(fatal_text, "metadata is of level 7") != NULL, "%s", fatal_text);
+	replica_close(p);
+	ck_assert_uint_eq(ask_sql(1, "SELECT v FROM meta WHERE k = 'applied'"), 1);
+	ck_assert_uint_eq(ask_sql(1, "SELECT count(*) FROM counter WHERE k = 'level'"), 0);
+
+	run_sql(2, "UPDATE counter SET v = 1 WHERE k = 'level'");
+	fatal_text[0] = 0;
+	ck_assert_int_eq(replica_open(&config, 0, &p, &err), 0);
+	ck_assert_int_eq(take_snapshot(p, net.node[2].path), 0);
+	ck_assert_uint_eq(seen, 9);
+	replica_close(p);
+	ck_assert_uint_eq(ask_sql(1, "SELECT v FROM counter WHERE k = 'level'"), 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("meta_level");
@@ -291,6 +362,7 @@ int main(void)
 	tcase_add_test(tc, tables_of_a_higher_level_are_refused);
 	tcase_add_test(tc, a_log_with_an_entry_of_a_newer_program_is_refused);
 	tcase_add_test(tc, a_replica_stops_at_an_entry_of_a_newer_program);
+	tcase_add_test(tc, a_snapshot_of_a_higher_level_is_not_taken);
 	suite_add_tcase(s, tc);
 	runner = srunner_create(s);
 	srunner_run_all(runner, CK_ENV);
