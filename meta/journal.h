@@ -39,7 +39,7 @@ struct journal_config {
 };
 
 /* Opens the file for writing and counts a new life. Returns 0, -EBUSY: another process has it open;
-   -EPROTO: of a newer program, or no journal; -EIO, -ENOMEM. */
+   -EOPNOTSUPP: of a newer program; -EPROTO: no journal; -EIO, -ENOMEM. */
 int journal_open(const struct journal_config *config, struct journal **out, struct ramp_err *err);
 /* Rolls back what is not committed and closes. */
 void journal_close(struct journal *j);

@@ -36,7 +36,7 @@ int journal_check_format(struct journal *j, struct ramp_err *err)
 		return journal_is_none(j, err);
 	if (format <= JOURNAL_FORMAT)
 		return 0;
-	return ramp_err_set(err, EPROTO,
+	return ramp_err_set(err, EOPNOTSUPP,
 			    "journal %s: is of format %llu, a newer rampfs has used it, and rampfs "
 			    "%s knows formats up to %d: start the newer one",
 			    j->path, (unsigned long long)format, RAMPFS_VERSION, JOURNAL_FORMAT);

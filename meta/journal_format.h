@@ -14,8 +14,8 @@
 
 struct journal;
 
-/* Reads the file's format. Returns 0; -EPROTO: it is a newer one, or the file is no journal;
-   -EIO. */
+/* Reads the file's format. Returns 0; -EOPNOTSUPP: it is a newer one; -EPROTO: the file is no
+   journal; -EIO. */
 int journal_check_format(struct journal *j, struct ramp_err *err);
 /* Words that the file is no journal. Returns -EPROTO, or -EIO where the journal is dead. */
 int journal_is_none(const struct journal *j, struct ramp_err *err);

@@ -371,6 +371,7 @@ static int open_at(const struct meta_config *config, const char *path, const cha
 		rc = ramp_err_set(err, ENOMEM, "meta: out of memory");
 		goto err_free;
 	}
+	rc_config.only_read = why != NULL;
 	rc_config.journal.path = meta->path;
 	rc_config.journal.fatal = on_fatal;
 	rc_config.journal.arg = rc_config.hooks.arg = meta;
@@ -414,7 +415,7 @@ int meta_open_copy(const struct meta_config *config, const char *copy, struct me
 	rc = open_at(config, copy, config->why, out, err);
 	if (rc)
 		journal_copy_remove(copy);
-	return rc && rc != -ENOMEM ? -EUCLEAN : rc;
+	return rc && rc != -ENOMEM && rc != -EOPNOTSUPP ? -EUCLEAN : rc;
 }
 
 int meta_open_rows(const struct meta_config *config, const char *copy,

@@ -283,13 +283,15 @@ struct meta_founding {
 };
 int meta_format(const char *path, const struct meta_founding *founding, struct ramp_err *err);
 
-/* Opens the journal and starts the meta thread. On failure nothing is left open. */
+/* Opens the journal and starts the meta thread. On failure nothing is left open. -EOPNOTSUPP: it is
+   of a newer program. */
 int meta_open(const struct meta_config *config, struct meta **out, struct ramp_err *err);
 /*
  * Opens a copy of the journal at `copy` (made again, of what can be read of journal_path) instead,
  * where the journal can't be written: the tables are read from it, and this node hears, acknowledges,
  * votes and proposes nothing. So no leader is known, as without a quorum, and a request gets -EROFS.
- * Nothing is written beside the journal. -EUCLEAN: it was read, and makes no sense.
+ * Nothing is written beside the journal. -EUCLEAN: it was read, and makes no sense; -EOPNOTSUPP: it
+ * is of a newer program.
  */
 int meta_open_copy(const struct meta_config *config, const char *copy, struct meta **out,
 		   struct ramp_err *err);

@@ -50,11 +50,11 @@ static int check_known(struct replica *p, const struct loading *l, struct ramp_e
 		return -EIO; /* err has the reason */
 	if (level > META_LEVEL_KNOWN)
 		fsm_word_level(level, text, sizeof(text));
-	else if (l->unknown != 0)
+	else if (l->unknown != 0 && !p->config.only_read)
 		fsm_word_unknown(l->unknown, text, sizeof(text));
 	else
 		return 0;
-	return ramp_err_set(err, EPROTO, "%s", text);
+	return ramp_err_set(err, EOPNOTSUPP, "%s", text);
 }
 
 static void fill_defaults(struct raft_options *o, const struct journal_state *s)

@@ -43,6 +43,7 @@ struct replica_config {
 	struct journal_config journal;
 	struct raft_options raft; /* self is the journal's; 0 in a field: the default below */
 	struct replica_hooks hooks;
+	bool only_read; /* the caller makes no turns: its log may have entries of a newer program */
 };
 #define REPLICA_HEARTBEAT_MS	100
 #define REPLICA_ELECTION_MS	500
@@ -51,6 +52,7 @@ struct replica_config {
 #define REPLICA_COMPACT_KEEP	2048
 #define REPLICA_INFLIGHT_BYTES	(1u << 20)
 
+/* -EOPNOTSUPP: the journal is of a newer program; -EBUSY, -EPROTO, -EIO, -ENOMEM. */
 int replica_open(const struct replica_config *config, uint64_t now_ms, struct replica **out,
 		 struct ramp_err *err);
 void replica_close(struct replica *p);
