@@ -81,5 +81,7 @@ rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_s
   ${t}/tcp/export.c ${t}/key.c)
 rampfs_fuzz(replies ${t}/tcp/tcp_read.c ${t}/stream.c)
 rampfs_fuzz(control ${t}/peers/channel.c ${t}/stream.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)
+file(GLOB heap RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/libramp/heap/*.c)
+rampfs_fuzz(heap ${heap})
 get_property(fuzz_programs GLOBAL PROPERTY fuzz_programs)
 add_custom_target(fuzzers ALL DEPENDS ${fuzz_programs})

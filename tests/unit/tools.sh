@@ -184,6 +184,17 @@ for entry in $tools; do
 	[ -s "$root/usr/share/man/man${entry#*:}/${entry%:*}.${entry#*:}" ] || fail "no manual page of ${entry%:*} is installed"
 done
 [ -s "$root/usr/share/man/man3/rampfs-mmap.3" ] || fail "rampfs-mmap(3) is not installed"
+[ -s "$root/usr/share/man/man3/ramp_heap.3" ] || fail "ramp_heap(3) is not installed"
+# For programs that are built elsewhere, pkg-config says all.
+PKG_CONFIG_PATH=$(dirname "$(find "$root" -name ramp-heap.pc)") && export PKG_CONFIG_PATH
+flags=$(pkg-config --cflags --libs ramp-heap)
+for flag in $flags; do
+	case $flag in
+	-I*) [ -s "${flag#-I}/ramp_heap.h" ] || fail "ramp_heap.h is not where pkg-config says: $flag" ;;
+	-L*) [ -s "${flag#-L}/libramp-heap.a" ] || fail "libramp-heap.a is not where pkg-config says: $flag" ;;
+	esac
+done
+case $flags in *-I*-L*-lramp-heap*) ;; *) fail "pkg-config: $flags" ;; esac
 same /usr/sbin/rampfs "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root/usr/lib/systemd/system/rampfs@.service")" "what the unit starts"
 "$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
 
