@@ -120,6 +120,7 @@ struct ramp_heap {
 
 #define HEAP_TABLE ((sizeof(struct ramp_heap) + 63) / 64 * 64)
 
+_Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses are words");
 _Static_assert(sizeof(struct heap_desc) == 160, "1 % of a granule");
 _Static_assert(sizeof(struct ramp_heap) < GRANULE, "the header is in the first granule");
 

@@ -179,6 +179,26 @@ static void close_it(struct table *t)
 	ramp_heap_close(heap);
 }
 
+/* A call that was cut off, with a step of one word and a block that is held. */
+static void leave_cut(struct table *t)
+{
+	struct heap_cache *cache = (struct heap_cache *)(uintptr_t)heap->caches;
+
+	warm(t);
+	cache->held = (uintptr_t)ramp_heap_malloc(heap, 50000);
+	cache->log.entry[0].address = (uintptr_t)&t->slot[20];
+	cache->log.entry[0].value = (uintptr_t)t->slot[20];
+	cache->log.n = 1;
+	t->slot[20] = NULL;
+	ramp_heap_forget(heap);
+}
+static void open_it(struct table *t)
+{
+	(void)t;
+	if (!ramp_heap_open(HEAP_BASE, SIZE, &options, &err))
+		_exit(4);
+}
+
 static const struct story stories[] = {
 	{"malloc with an empty cache", 0, nothing, take_100},
 	{"malloc from slabs that are in use", 0, warm, take_700},
@@ -199,6 +219,7 @@ static const struct story stories[] = {
 	{"free_from", 0, fill_stack, free_from},
 	{"free_from, large", 0, larges, free_large_from},
 	{"close", 0, warm, close_it},
+	{"open after a kill", 0, leave_cut, open_it},
 	{"debug: malloc", RAMP_HEAP_DEBUG, warm, take_700},
 	{"debug: realloc", RAMP_HEAP_DEBUG, warm, move_small},
 	{"debug: free_from", RAMP_HEAP_DEBUG, fill_stack, free_from},

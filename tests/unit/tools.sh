@@ -184,7 +184,9 @@ for entry in $tools; do
 	[ -s "$root/usr/share/man/man${entry#*:}/${entry%:*}.${entry#*:}" ] || fail "no manual page of ${entry%:*} is installed"
 done
 [ -s "$root/usr/share/man/man3/rampfs-mmap.3" ] || fail "rampfs-mmap(3) is not installed"
-[ -s "$root/usr/share/man/man3/ramp_heap.3" ] || fail "ramp_heap(3) is not installed"
+for page in ramp_heap ramp_containers; do
+	[ -s "$root/usr/share/man/man3/$page.3" ] || fail "$page(3) is not installed"
+done
 # For programs that are built elsewhere, pkg-config says all.
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name ramp-heap.pc)") && export PKG_CONFIG_PATH
 flags=$(pkg-config --cflags --libs ramp-heap)
@@ -195,6 +197,12 @@ for flag in $flags; do
 	esac
 done
 case $flags in *-I*-L*-lramp-heap*) ;; *) fail "pkg-config: $flags" ;; esac
+# The examples of the manual pages are programs.
+example() { sed -n '/^```$/,/^```$/p' "contrib/man/$1" | sed 's/^```$//; s/\\\\/\\/g'; }
+# shellcheck disable=SC2086 # flags are words
+example ramp_heap.3.scd | gcc -x c -std=gnu11 -Wall -Werror -Wno-unused-result -fsyntax-only $flags - || fail "the example of ramp_heap(3)"
+# shellcheck disable=SC2086
+example ramp_containers.3.scd | g++ -x c++ -std=c++17 -Wall -Werror -fsyntax-only $flags - || fail "the example of ramp_containers(3)"
 same /usr/sbin/rampfs "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root/usr/lib/systemd/system/rampfs@.service")" "what the unit starts"
 "$root/usr/bin/rampfs-run" cat /proc/self/maps | grep -q "$root/usr/lib.*/librampfs-preload.so" || fail "the shim that is installed is not found"
 
