@@ -21,7 +21,7 @@
 
 #define MIB   (UINT64_C(1) << 20)
 #define SIZE  (4 * MIB)
-#define KILLS 200
+#define KILLS 150
 
 static struct ramp_heap_err err;
 static struct ramp_heap *heap;
@@ -149,13 +149,17 @@ static void shrink(struct table *t)
 {
 	(void)ramp_heap_realloc(heap, t->slot[6], 40000);
 }
-static void move_large(struct table *t)
+static void shrink_to_small(struct table *t)
 {
-	(void)ramp_heap_realloc(heap, t->slot[0], 300000);
+	(void)ramp_heap_realloc(heap, t->slot[0], 300);
 }
 static void move_small(struct table *t)
 {
 	(void)ramp_heap_realloc(heap, t->slot[1], 900);
+}
+static void grow_to_large(struct table *t)
+{
+	(void)ramp_heap_realloc(heap, t->slot[1], 40000);
 }
 static void take_to(struct table *t)
 {
@@ -212,13 +216,14 @@ static const struct story stories[] = {
 	{"free at the end", 0, larges, free_last},
 	{"realloc in place", 0, larges, grow_in_place},
 	{"realloc to less", 0, larges, shrink},
-	{"realloc elsewhere", 0, larges, move_large},
+	{"realloc of a large block to a small one", 0, larges, shrink_to_small},
 	{"realloc of a small block", 0, warm, move_small},
+	{"realloc of a small block to a large one", 0, warm, grow_to_large},
 	{"alloc_to", 0, fill_stack, take_to},
 	{"alloc_to, large", 0, larges, take_large_to},
 	{"free_from", 0, fill_stack, free_from},
 	{"free_from, large", 0, larges, free_large_from},
-	{"close", 0, warm, close_it},
+	{"close", 0, fill_stack, close_it},
 	{"open after a kill", 0, leave_cut, open_it},
 	{"debug: malloc", RAMP_HEAP_DEBUG, warm, take_700},
 	{"debug: realloc", RAMP_HEAP_DEBUG, warm, move_small},
