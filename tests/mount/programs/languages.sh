@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Programs in several languages, whose files move between nodes while they run and between their runs:
-# C++ (Boost.Interprocess), numpy, Perl, Java.
-#   languages.sh cxx|numpy|perl|java
+# C++ (Boost.Interprocess; the heap in a segment), numpy, Perl, Java.
+#   languages.sh cxx|heap|numpy|perl|java
 . tests/lib/cluster.sh
 . tests/lib/holder.sh
 cluster_start -n 3 -c 256M
@@ -24,6 +24,31 @@ cxx_() {
 	same "$at" "$(rampfs-run "$user" make "$b/b/f" 50000)" "the map's address on b"
 	to c f
 	same "$at" "$(rampfs-run "$user" check "$c/c/f" 50000)" "the map's address on c"
+}
+
+heap_() {
+	local user=$build/tests/heap_user from=b at before pid
+	at=$(rampfs-run "$user" make "$a/a/f" 20000)
+	case $at in 0x20*) ;; *) fail "it is mapped at $at" ;; esac
+	to b f
+	same "$at" "$(rampfs-run "$user" check "$b/b/f" 20000)" "the heap's address on b"
+	# It is killed in the middle of a call, and what was cut off is undone on another node.
+	for n in c a b; do
+		rampfs-run "$user" busy "$mnt/$from/$from/f" 0 >"$scratch/busy" &
+		pid=$!
+		within 10 grep -q busy "$scratch/busy"
+		kill -9 $pid
+		wait $pid 2>/dev/null || true
+		to $n f
+		from=$n
+		same "$at" "$(rampfs-run "$user" check "$mnt/$n/$n/f" 20000)" "the heap's address on $n"
+	done
+	# Pages without blocks do not travel.
+	before=$(stat -c %b "$b/b/f")
+	same "$at" "$(rampfs-run "$user" drop "$b/b/f" 100)" "the heap's address on b"
+	to c f
+	[ "$(stat -c %b "$c/c/f")" -lt $((before / 3)) ] || fail "$(stat -c %b "$c/c/f") blocks of $before came"
+	same "$at" "$(rampfs-run "$user" check "$c/c/f" 100)" "the heap's address on c"
 }
 
 numpy_() {
