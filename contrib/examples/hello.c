@@ -14,7 +14,7 @@ static int failed(void)
 	return 1;
 }
 
-static int send_to(struct ramp *ramp, const char *node)
+static int send_to(struct ramp_cluster *ramp, const char *node)
 {
 	struct ramp_alloc what = {.name = "hello", .size = 1 << 20};
 	struct ramp_segment *segment;
@@ -32,7 +32,7 @@ static int send_to(struct ramp *ramp, const char *node)
 	return 0;
 }
 
-static int receive(struct ramp *ramp)
+static int receive(struct ramp_cluster *ramp)
 {
 	struct ramp_watch_options options = {.pattern = "hello", .receive = 1};
 	struct ramp_segment *segment;
@@ -52,7 +52,7 @@ static int receive(struct ramp *ramp)
 
 int main(int argc, char **argv)
 {
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	int status;
 
 	if (argc != 2)

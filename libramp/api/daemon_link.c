@@ -14,7 +14,7 @@
 #define CONNECT_MS 5000u /* a daemon that accepts no connection for longer is away */
 #define REST_MS	   100u	 /* between two tries to find one */
 
-int link_open(struct daemon_link *link, struct ramp *ramp)
+int link_open(struct daemon_link *link, struct ramp_cluster *ramp)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 

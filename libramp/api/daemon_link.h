@@ -14,15 +14,15 @@
 #include "handle.h"
 
 struct daemon_link {
-	struct ramp *ramp; /* a reference */
-	int epoll;	   /* readable: call link_take */
-	int timer, sock;   /* sock -1: no connection */
-	uint64_t away_ms;  /* since when there is no daemon; 0: there is one */
+	struct ramp_cluster *ramp; /* a reference */
+	int epoll;		   /* readable: call link_take */
+	int timer, sock;	   /* sock -1: no connection */
+	uint64_t away_ms;	   /* since when there is no daemon; 0: there is one */
 };
 
 /* Opens it without a connection. Returns 0 or a negative errno; link_close takes it in both
    cases. */
-int link_open(struct daemon_link *link, struct ramp *ramp);
+int link_open(struct daemon_link *link, struct ramp_cluster *ramp);
 void link_close(struct daemon_link *link);
 /* Connects, and sends `first`. Returns 0 or a negative errno. */
 int link_ask(struct daemon_link *link, const struct session_msg *first);

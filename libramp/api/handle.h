@@ -12,7 +12,7 @@
 #include "base/ioc.h"
 #include "include/ramp.h"
 
-struct ramp {
+struct ramp_cluster {
 	atomic_uint refs; /* of its user, and of what was made of it */
 	int fd;		  /* the mount's root directory */
 	char path[PATH_MAX];
@@ -20,10 +20,10 @@ struct ramp {
 	struct ramp_ioc_info info;
 };
 
-struct ramp *handle_get(struct ramp *ramp);
-void handle_put(struct ramp *ramp);
+struct ramp_cluster *handle_get(struct ramp_cluster *ramp);
+void handle_put(struct ramp_cluster *ramp);
 
 /* Reads a file of .ramp. Returns its text, which the caller frees; NULL: errno says why. */
-char *handle_read(const struct ramp *ramp, const char *name);
+char *handle_read(const struct ramp_cluster *ramp, const char *name);
 
 #endif

@@ -127,7 +127,7 @@ static bool is_whole(const char *text)
 	       text[len - first - 2] == '\n';
 }
 
-static char *read_whole(const struct ramp *ramp)
+static char *read_whole(const struct ramp_cluster *ramp)
 {
 	for (int i = 0; i < TRIES; i++) {
 		char *text = handle_read(ramp, "segments");
@@ -143,8 +143,8 @@ static char *read_whole(const struct ramp *ramp)
 }
 
 /* Returns what `each` returned last, or a negative errno. */
-static int list_each(const struct ramp *ramp, int (*each)(void *arg, const struct ramp_info *info),
-		     void *arg)
+static int list_each(const struct ramp_cluster *ramp,
+		     int (*each)(void *arg, const struct ramp_info *info), void *arg)
 {
 	char *text = read_whole(ramp), *rest = text, *line;
 	struct ramp_info info;
@@ -181,7 +181,7 @@ static int find_one(void *arg, const struct ramp_info *info)
 	return 1;
 }
 
-int list_find(struct ramp *ramp, uint64_t id, const char *name, struct ramp_info *out)
+int list_find(struct ramp_cluster *ramp, uint64_t id, const char *name, struct ramp_info *out)
 {
 	struct wanted wanted = {.id = id, .name = name, .out = out};
 	int rc = list_each(ramp, find_one, &wanted);
@@ -207,7 +207,7 @@ static int filter_one(void *arg, const struct ramp_info *info)
 	return f->stopped != 0;
 }
 
-static bool node_exists(const struct ramp *ramp, const char *node)
+static bool node_exists(const struct ramp_cluster *ramp, const char *node)
 {
 	char *text = handle_read(ramp, "nodes"), *rest = text, *line;
 	bool found = false;
@@ -221,7 +221,7 @@ static bool node_exists(const struct ramp *ramp, const char *node)
 	return found;
 }
 
-EXPORT int ramp_list(struct ramp *ramp, const char *node,
+EXPORT int ramp_list(struct ramp_cluster *ramp, const char *node,
 		     int (*each)(void *arg, const struct ramp_info *info), void *arg)
 {
 	struct filter filter = {.node = node, .each = each, .arg = arg};

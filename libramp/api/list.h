@@ -8,6 +8,6 @@
 
 /* Finds the segment of that number; id 0: one of that name, on any node. 0; -ENOENT; or another
    negative errno, where the table can't be read. */
-int list_find(struct ramp *ramp, uint64_t id, const char *name, struct ramp_info *out);
+int list_find(struct ramp_cluster *ramp, uint64_t id, const char *name, struct ramp_info *out);
 
 #endif

@@ -146,7 +146,7 @@ static int check(const char *node, const struct ramp_move_options *options)
 	return 0;
 }
 
-EXPORT int ramp_move_begin(struct ramp *ramp, uint64_t id, const char *node,
+EXPORT int ramp_move_begin(struct ramp_cluster *ramp, uint64_t id, const char *node,
 			   const struct ramp_move_options *options, struct ramp_move **out)
 {
 	struct ramp_move *move;

@@ -56,7 +56,7 @@ static int find_path(const char *mount, char path[PATH_MAX])
 	return 0;
 }
 
-char *handle_read(const struct ramp *ramp, const char *name)
+char *handle_read(const struct ramp_cluster *ramp, const char *name)
 {
 	char path[64], *text = NULL;
 	size_t len = 0;
@@ -84,7 +84,7 @@ char *handle_read(const struct ramp *ramp, const char *name)
 }
 
 /* The name in the line of .ramp/nodes that ends with "here". */
-static int find_node(struct ramp *ramp)
+static int find_node(struct ramp_cluster *ramp)
 {
 	char *text = handle_read(ramp, "nodes"), *line, *rest = text;
 	int rc = -ENOENT;
@@ -104,7 +104,7 @@ static int find_node(struct ramp *ramp)
 	return rc;
 }
 
-static int fill(struct ramp *ramp, const char *mount)
+static int fill(struct ramp_cluster *ramp, const char *mount)
 {
 	int rc = find_path(mount, ramp->path);
 
@@ -123,9 +123,9 @@ static int fill(struct ramp *ramp, const char *mount)
 	return rc ? error_set(-rc, ramp->path, "its .ramp/nodes does not name this node") : 0;
 }
 
-EXPORT int ramp_open(const char *mount, struct ramp **out)
+EXPORT int ramp_open(const char *mount, struct ramp_cluster **out)
 {
-	struct ramp *ramp = calloc(1, sizeof(*ramp));
+	struct ramp_cluster *ramp = calloc(1, sizeof(*ramp));
 	int rc;
 
 	*out = NULL;
@@ -142,13 +142,13 @@ EXPORT int ramp_open(const char *mount, struct ramp **out)
 	return error_none();
 }
 
-struct ramp *handle_get(struct ramp *ramp)
+struct ramp_cluster *handle_get(struct ramp_cluster *ramp)
 {
 	atomic_fetch_add(&ramp->refs, 1);
 	return ramp;
 }
 
-void handle_put(struct ramp *ramp)
+void handle_put(struct ramp_cluster *ramp)
 {
 	if (atomic_fetch_sub(&ramp->refs, 1) > 1)
 		return;
@@ -157,23 +157,23 @@ void handle_put(struct ramp *ramp)
 	free(ramp);
 }
 
-EXPORT void ramp_close(struct ramp *ramp)
+EXPORT void ramp_close(struct ramp_cluster *ramp)
 {
 	if (ramp)
 		handle_put(ramp);
 }
 
-EXPORT const char *ramp_mount(const struct ramp *ramp)
+EXPORT const char *ramp_mount(const struct ramp_cluster *ramp)
 {
 	return ramp->path;
 }
 
-EXPORT const char *ramp_node(const struct ramp *ramp)
+EXPORT const char *ramp_node(const struct ramp_cluster *ramp)
 {
 	return ramp->node;
 }
 
-EXPORT void *ramp_arena(const struct ramp *ramp, uint64_t *len)
+EXPORT void *ramp_arena(const struct ramp_cluster *ramp, uint64_t *len)
 {
 	if (len)
 		*len = ramp->info.arena_len;

@@ -24,14 +24,14 @@
 #define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
 
 struct ramp_segment {
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	int fd; /* open for as long as it is mapped here */
 	uint64_t id, extent;
 	void *data;
 };
 
 /* Returns the descriptor of a node's directory, or a negative errno. */
-static int open_node(const struct ramp *ramp, const char *node)
+static int open_node(const struct ramp_cluster *ramp, const char *node)
 {
 	int fd = openat(ramp->fd, node, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
@@ -113,7 +113,7 @@ static int fill(struct ramp_segment *s, const char *name, int flags)
 }
 
 /* Takes the open file; maps it, and hands it out. */
-static int segment_map(struct ramp *ramp, int fd, const char *name, int flags,
+static int segment_map(struct ramp_cluster *ramp, int fd, const char *name, int flags,
 		       struct ramp_segment **out)
 {
 	struct ramp_segment *s = calloc(1, sizeof(*s));
@@ -179,7 +179,7 @@ static int set_up(int fd, const struct ramp_alloc *what)
 	return 0;
 }
 
-static int alloc_in(struct ramp *ramp, int dir, const struct ramp_alloc *what,
+static int alloc_in(struct ramp_cluster *ramp, int dir, const struct ramp_alloc *what,
 		    struct ramp_segment **out)
 {
 	int rc, fd = openat(dir, what->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -196,7 +196,8 @@ static int alloc_in(struct ramp *ramp, int dir, const struct ramp_alloc *what,
 	return rc;
 }
 
-EXPORT int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct ramp_segment **out)
+EXPORT int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what,
+		      struct ramp_segment **out)
 {
 	int rc, dir;
 
@@ -215,7 +216,7 @@ EXPORT int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct r
 	return rc;
 }
 
-EXPORT int ramp_free(struct ramp *ramp, const char *node, const char *name)
+EXPORT int ramp_free(struct ramp_cluster *ramp, const char *node, const char *name)
 {
 	int rc, dir;
 
@@ -237,7 +238,7 @@ static int open_mode(int flags)
 }
 
 /* Says on which other node a segment of that name is, where this node has none. */
-static int not_here(struct ramp *ramp, const char *name)
+static int not_here(struct ramp_cluster *ramp, const char *name)
 {
 	struct ramp_info info;
 	char why[128];
@@ -248,7 +249,8 @@ static int not_here(struct ramp *ramp, const char *name)
 	return error_set(EREMOTE, name, why);
 }
 
-EXPORT int ramp_get(struct ramp *ramp, const char *name, int flags, struct ramp_segment **out)
+EXPORT int ramp_get(struct ramp_cluster *ramp, const char *name, int flags,
+		    struct ramp_segment **out)
 {
 	int dir, fd, code;
 
@@ -266,7 +268,7 @@ EXPORT int ramp_get(struct ramp *ramp, const char *name, int flags, struct ramp_
 	return segment_map(ramp, fd, name, flags, out);
 }
 
-EXPORT int ramp_get_id(struct ramp *ramp, uint64_t id, int flags, struct ramp_segment **out)
+EXPORT int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out)
 {
 	struct ramp_info info;
 	int rc;

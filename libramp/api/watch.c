@@ -181,7 +181,7 @@ static int await_listening(struct ramp_watch *watch)
 	return watch->refused ? error_set(watch->refused, "ramp_watch_begin", watch->why) : 0;
 }
 
-EXPORT int ramp_watch_begin(struct ramp *ramp, const struct ramp_watch_options *options,
+EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_options *options,
 			    struct ramp_watch **out)
 {
 	struct ramp_watch *watch = calloc(1, sizeof(*watch));

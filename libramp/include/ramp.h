@@ -6,7 +6,7 @@
  * it moves. The model and the calls follow RAMP (Memon, "RAMP: RDMA Migration Platform", MMath
  * thesis, University of Waterloo 2018, section 3.3); libramp(3) says where they differ.
  *
- *   struct ramp *ramp;
+ *   struct ramp_cluster *ramp;
  *   struct ramp_segment *cache;
  *   ramp_open(NULL, &ramp);
  *   ramp_alloc(ramp, &(struct ramp_alloc){.name = "cache", .size = 1 << 30}, &cache);
@@ -44,7 +44,7 @@ extern "C" {
 #define RAMP_API_NODE_MAX 63
 #define RAMP_API_NAME_MAX 255
 
-struct ramp;	     /* a mount that is in use */
+struct ramp_cluster; /* a mount that is in use */
 struct ramp_segment; /* a segment that is mapped */
 struct ramp_move;    /* a migration that was asked for */
 struct ramp_watch;   /* a subscription to what happens to segments at this node */
@@ -64,18 +64,18 @@ int ramp_api_version(void);
  * -ENOENT: there is no such path, or no rampfs mount; -ENOTUNIQ: there are several; -ENOTTY: it is
  * no rampfs mount; -EPERM: its filesystem was mounted by another user than root; -ENOMEM, -EMFILE.
  */
-int ramp_open(const char *mount, struct ramp **out);
+int ramp_open(const char *mount, struct ramp_cluster **out);
 
 /* Frees it. Its segments stay mapped, and can be used and put. NULL: does nothing. */
-void ramp_close(struct ramp *ramp);
+void ramp_close(struct ramp_cluster *ramp);
 
 /* Returns the mount's path, or the name of the node whose mount it is. Valid until ramp_close(). */
-const char *ramp_mount(const struct ramp *ramp);
-const char *ramp_node(const struct ramp *ramp);
+const char *ramp_mount(const struct ramp_cluster *ramp);
+const char *ramp_node(const struct ramp_cluster *ramp);
 
 /* Returns the first address of the arena, from which the cluster's segments get their addresses;
    *len (NULL: not wanted) becomes its length in bytes. */
-void *ramp_arena(const struct ramp *ramp, uint64_t *len);
+void *ramp_arena(const struct ramp_cluster *ramp, uint64_t *len);
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
@@ -100,7 +100,7 @@ struct ramp_alloc {
  * -ENOSPC: the node's capacity or the arena is full; -EDQUOT: the user has too many addresses;
  * -EROFS: no quorum; -EACCES: the node's directory is not writable for this user.
  */
-int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct ramp_segment **out);
+int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what, struct ramp_segment **out);
 
 #define RAMP_READ_ONLY 1 /* ramp_get: a store is SIGSEGV */
 
@@ -110,8 +110,8 @@ int ramp_alloc(struct ramp *ramp, const struct ramp_alloc *what, struct ramp_seg
  * -ENOENT: there is none; -EREMOTE: it is on another node (ramp_error() names it); -EACCES; -EIO:
  * it was rolled back (rampfs-migrate --reclaim); -EROFS: no quorum, and it was never mapped.
  */
-int ramp_get(struct ramp *ramp, const char *name, int flags, struct ramp_segment **out);
-int ramp_get_id(struct ramp *ramp, uint64_t id, int flags, struct ramp_segment **out);
+int ramp_get(struct ramp_cluster *ramp, const char *name, int flags, struct ramp_segment **out);
+int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out);
 
 /* Unmaps it, where this was the process's last mapping of it, and frees the object. NULL: does
    nothing. Its memory stays allocated on its node. */
@@ -121,7 +121,7 @@ void ramp_put(struct ramp_segment *segment);
  * Deallocates a segment: removes its name on whichever node has it. Its memory is freed when no
  * process has it mapped any more. -ENOENT: there is none; -EBUSY: it is moving just now.
  */
-int ramp_free(struct ramp *ramp, const char *node, const char *name);
+int ramp_free(struct ramp_cluster *ramp, const char *node, const char *name);
 
 /* Returns its first address: the same on every node, for its life. */
 void *ramp_data(const struct ramp_segment *segment);
@@ -157,7 +157,7 @@ int ramp_stat(const struct ramp_segment *segment, struct ramp_info *out);
  * all nodes), of one moment, as this node knows it. A call that returns another value than 0 ends it. Returns that value, or 0;
  * -ENOENT: there is no such node.
  */
-int ramp_list(struct ramp *ramp, const char *node,
+int ramp_list(struct ramp_cluster *ramp, const char *node,
 	      int (*each)(void *arg, const struct ramp_info *info), void *arg);
 
 /* ---- moving --------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ int ramp_migrate(struct ramp_segment *segment, const char *node,
 		 const struct ramp_move_options *options);
 
 /* The same in steps. Asks for it and returns at once. `id`: ramp_id(), of a segment of any node. */
-int ramp_move_begin(struct ramp *ramp, uint64_t id, const char *node,
+int ramp_move_begin(struct ramp_cluster *ramp, uint64_t id, const char *node,
 		    const struct ramp_move_options *options, struct ramp_move **out);
 /* Returns a descriptor that poll(2) calls readable when ramp_move_next() has something to tell. It
    stays the library's. */
@@ -241,7 +241,7 @@ struct ramp_watch_options {
  * -EBUSY: another receiver of the same pattern and id is there; of receivers of different ones the
  * first gets what matches both. -EOPNOTSUPP: the daemon is of an older version.
  */
-int ramp_watch_begin(struct ramp *ramp, const struct ramp_watch_options *options,
+int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_options *options,
 		     struct ramp_watch **out);
 /* Returns a descriptor that poll(2) calls readable when ramp_watch_next() may have something to
    tell. It stays the library's. */

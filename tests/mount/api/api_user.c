@@ -95,11 +95,11 @@ static int stop_at_first(void *arg, const struct ramp_info *info)
 	return 7;
 }
 
-static void refusals(struct ramp *ramp)
+static void refusals(struct ramp_cluster *ramp)
 {
 	struct ramp_segment *s = (void *)ramp;
 	struct ramp_move *move;
-	struct ramp *other;
+	struct ramp_cluster *other;
 
 	CHECK(ramp_open("/proc", &other) == -ENOTTY && !other);
 	CHECK(strstr(ramp_error(), "is not a rampfs mount"));
@@ -131,7 +131,7 @@ static void life(const char *mount, const char *other_mount, const char *other)
 	struct ramp_segment *s, *again;
 	struct seen seen = {0};
 	struct ramp_info info;
-	struct ramp *ramp, *elsewhere;
+	struct ramp_cluster *ramp, *elsewhere;
 	volatile uint64_t *words;
 	uint64_t len;
 
@@ -203,7 +203,7 @@ static void both(const char *mount, const char *file)
 	int fd = open(file, O_RDWR);
 	volatile uint64_t *words = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	struct ramp_segment *s = NULL;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 
 	CHECK(words != MAP_FAILED);
 	CHECK(ramp_open(mount, &ramp) == 0 && ramp_get(ramp, name, 0, &s) == 0);
@@ -224,7 +224,7 @@ static void forks(const char *mount)
 {
 	struct ramp_segment *s, *again;
 	_Atomic uint64_t *words;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	int status;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
@@ -273,7 +273,7 @@ static void moves(const char *mount, const char *other, int rounds)
 {
 	struct ramp_segment *s;
 	volatile uint64_t *words;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	pthread_t thread;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
@@ -301,7 +301,7 @@ static void copy(const char *mount, uint64_t id, const char *node, bool cancel)
 	struct ramp_move_options options = {.mode = RAMP_COPY, .progress = 1};
 	struct ramp_move_event event;
 	struct ramp_move *move;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	struct pollfd at = {.events = POLLIN};
 	int rc, seen = 0;
 
@@ -339,7 +339,7 @@ static void receive(const char *mount, int count)
 	struct ramp_segment *s[16];
 	struct ramp_event event;
 	struct ramp_info info;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
 	CHECK(ramp_watch_begin(ramp, &options, &receiver) == 0);
@@ -375,7 +375,7 @@ static void hears(const char *mount, int count)
 	static const char *const kinds[] = {"", "arrived", "whole", "left", "missed"};
 	struct ramp_watch *watch;
 	struct ramp_event event;
-	struct ramp *ramp;
+	struct ramp_cluster *ramp;
 	struct pollfd at = {.events = POLLIN};
 	int rc;
 
