@@ -18,7 +18,10 @@
 
 #include <stdint.h>
 
+/* libramp.so hides all but its calls. */
+#pragma GCC visibility push(default)
 #include "include/ramp_heap.h"
+#pragma GCC visibility pop
 
 #define HEAP_MAGIC   "RAMPHEAP"
 #define HEAP_VERSION 1u

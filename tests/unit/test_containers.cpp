@@ -14,6 +14,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "ramp.h" /* for programs that use both */
 #include "ramp.hpp"
 
 extern "C" {

@@ -197,6 +197,8 @@ for flag in $flags; do
 	esac
 done
 case $flags in *-I*-L*-lramp-heap*) ;; *) fail "pkg-config: $flags" ;; esac
+nm -D --defined-only "$(find "$root" -name 'libramp.so.1')" >"$scratch/symbols"
+grep -qw ramp_heap_open "$scratch/symbols" || fail "libramp.so has no heap"
 # The examples of the manual pages are programs.
 example() { sed -n '/^```$/,/^```$/p' "contrib/man/$1" | sed 's/^```$//; s/\\\\/\\/g'; }
 # shellcheck disable=SC2086 # flags are words
