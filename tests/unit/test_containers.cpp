@@ -425,6 +425,7 @@ int main()
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, containers_nested_in_one_another_go_to_the_next_process);
 	tcase_add_test(tcase, without_a_context_an_allocation_is_a_clear_error);
 	tcase_add_test(tcase, contexts_nest);

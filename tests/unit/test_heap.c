@@ -591,6 +591,7 @@ int main(void)
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, each_size_has_a_class_that_fits);
 	tcase_add_test(tcase, blocks_of_all_sizes_are_apart_and_aligned);
 	tcase_add_test(tcase, any_alignment);

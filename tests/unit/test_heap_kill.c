@@ -495,6 +495,7 @@ int main(void)
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, a_call_that_is_cut_off_after_any_instruction_has_happened_or_not,
 			    0, (int)(sizeof(stories) / sizeof(*stories)));
 	tcase_add_test(tcase, killed_at_random_moments);

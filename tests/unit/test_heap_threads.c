@@ -106,6 +106,7 @@ int main(void)
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
+	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, threads_trade_blocks);
 	tcase_add_test(tcase, threads_trade_blocks_of_a_debug_heap);
 	suite_add_tcase(suite, tcase);
