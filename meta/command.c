@@ -57,6 +57,8 @@ static const struct {
 	[META_MEMBER_REMOVE] = {"MEMBER_REMOVE", F_NODE},
 	[META_LEVEL_UP] = {"LEVEL_UP", F_VALUE},
 	[META_SET] = {"SET", F_SETTING | F_VALUE},
+	[META_RECOVERED] = {"RECOVERED", F_ID | F_EPOCH | F_K | F_NODE | F_NODE_INC | F_SRC |
+						 F_OWNERSHIP | F_ATTR},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -19,6 +19,7 @@
 #include "fsm_level.h"
 #include "fsm_members.h"
 #include "fsm_moves.h"
+#include "fsm_recovered.h"
 #include "fsm_segments.h"
 #include "fsm_settings.h"
 #include "journal_nodes.h"
@@ -42,6 +43,7 @@ static int (*const commands[])(struct apply *a) = {
 	[META_MEMBER_REMOVE] = fsm_member_remove,
 	[META_LEVEL_UP] = fsm_level_up,
 	[META_SET] = fsm_set,
+	[META_RECOVERED] = fsm_recovered,
 };
 
 /* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the

@@ -17,6 +17,8 @@
  *
  *	(none) -> STABLE	[fsm_create]
  *	(none) -> ORPHAN	[fsm_extent] the row went with its name, the owner has the file open
+ *	(none) -> STABLE, PULLING	[fsm_recovered] its commits were lost with the old cluster
+ *	STABLE -> PULLING	[fsm_recovered] the same: prepare and taken were lost
  *	STABLE -> MOVING	[fsm_prepare]
  *	MOVING -> PULLING	[fsm_taken]
  *	MOVING -> STABLE	[fsm_abort] of the source

@@ -79,7 +79,8 @@ static const struct {
 	const char *name;
 	uint8_t next;
 } phases[] = {
-	[SEGMENT_STABLE] = {"STABLE", 1 << SEGMENT_MOVING | 1 << SEGMENT_ORPHAN},
+	[SEGMENT_STABLE] = {"STABLE",
+			    1 << SEGMENT_MOVING | 1 << SEGMENT_PULLING | 1 << SEGMENT_ORPHAN},
 	[SEGMENT_MOVING] = {"MOVING", 1 << SEGMENT_PULLING | 1 << SEGMENT_STABLE},
 	[SEGMENT_PULLING] = {"PULLING", 1 << SEGMENT_STABLE},
 	[SEGMENT_ORPHAN] = {"ORPHAN", 0},

@@ -13,6 +13,7 @@
 
 #include "fsm_core.h"
 #include "journal_nodes.h"
+#include "journal_recovery.h"
 #include "journal_segments.h"
 
 /* Deletes the orphans of an incarnation that is over: no process of it maps an extent any more
@@ -58,7 +59,8 @@ int fsm_node_up(struct apply *a)
 	if (c->address[0])
 		memcpy(row.address, c->address, sizeof(row.address));
 	a->res->members = true;
-	return journal_put_node(a->j, &row);
+	rc = journal_settle_address(a->j, &row);
+	return rc ? rc : journal_put_node(a->j, &row);
 }
 
 int fsm_node_fence(struct apply *a)

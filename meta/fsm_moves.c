@@ -13,8 +13,8 @@
 
 #include "journal_segments.h"
 
-/* Finds a name for a segment that returns to a directory where its own may be taken by now. */
-static int name_on_return(struct journal *j, ramp_node_t node, struct segment_row *row)
+/* A segment may return to a directory where its name is taken by now. */
+int fsm_name_on_return(struct journal *j, ramp_node_t node, struct segment_row *row)
 {
 	char name[RAMP_NAME_MAX + 1];
 	int i, rc = fsm_name_free(j, node, row->name);
@@ -101,7 +101,7 @@ static int of_attempt(struct apply *a, enum segment_phase phase, struct segment_
 	return 0;
 }
 
-static void end_attempt(struct segment_row *row)
+void fsm_end_attempt(struct segment_row *row)
 {
 	row->dst = row->src = 0;
 	row->dst_inc = row->src_inc = 0;
@@ -140,7 +140,7 @@ int fsm_settled(struct apply *a)
 
 	if (rc < 0)
 		return rc;
-	end_attempt(&row);
+	fsm_end_attempt(&row);
 	fsm_go(&row, SEGMENT_STABLE);
 	if (row.unlinked) {
 		rc = fsm_drop(a, &row);
@@ -158,7 +158,7 @@ static int abort_moving(struct apply *a, struct segment_row *row)
 
 	if (rc < 0)
 		return rc;
-	end_attempt(row);
+	fsm_end_attempt(row);
 	fsm_go(row, SEGMENT_STABLE);
 	row->epoch++;
 	return fsm_put(a, row);
@@ -173,14 +173,14 @@ static int abort_pulling(struct apply *a, struct segment_row *row)
 		return rc;
 	row->node = row->src;
 	row->node_inc = row->src_inc;
-	end_attempt(row);
+	fsm_end_attempt(row);
 	fsm_go(row, SEGMENT_STABLE);
 	if (row->unlinked) { /* R9: dropped at the source */
 		rc = fsm_drop(a, row);
 		fsm_reply(a, row);
 		return rc;
 	}
-	rc = name_on_return(a->j, row->node, row);
+	rc = fsm_name_on_return(a->j, row->node, row);
 	rc = rc ? rc : journal_put_name(a->j, row->node, row->name, row->id, false);
 	row->epoch++;
 	return rc ? rc : fsm_put(a, row);

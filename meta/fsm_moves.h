@@ -13,4 +13,9 @@ int fsm_taken(struct apply *a);
 int fsm_settled(struct apply *a);
 int fsm_abort(struct apply *a);
 
+/* Gives the row a name that is free in the node's directory: its own, else NAME~ID. */
+int fsm_name_on_return(struct journal *j, ramp_node_t node, struct segment_row *row);
+/* Takes an attempt's fields out of the row. */
+void fsm_end_attempt(struct segment_row *row);
+
 #endif

@@ -33,6 +33,17 @@ int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, 
 	return journal_run(j, st, key);
 }
 
+int journal_delete_key(struct journal *j, const char *key)
+{
+	sqlite3_stmt *st = journal_statement(j, S_META_DELETE);
+	int at = 1;
+
+	if (!st)
+		return -EIO;
+	sql_put_text(st, &at, key);
+	return journal_run(j, st, key);
+}
+
 sqlite3_stmt *journal_find_key(struct journal *j, const char *key)
 {
 	sqlite3_stmt *st = journal_statement(j, S_META_GET);
@@ -98,5 +109,5 @@ int journal_next_count(struct journal *j, const char *key, uint64_t first, uint6
 {
 	int rc = journal_read_count(j, key, first, value);
 
-	return rc ? rc : journal_put_count(j, key, *value + 1);
+	return rc < 0 ? rc : journal_put_count(j, key, *value + 1);
 }

@@ -18,6 +18,7 @@
 
 int journal_put_key_u64(struct journal *j, const char *key, uint64_t v);
 int journal_put_key_blob(struct journal *j, const char *key, const void *bytes, size_t len);
+int journal_delete_key(struct journal *j, const char *key);
 /* Returns the statement at the key's row, which the caller resets; NULL: no such key. */
 sqlite3_stmt *journal_find_key(struct journal *j, const char *key);
 /* Returns false where there is no such key. */

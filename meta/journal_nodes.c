@@ -74,6 +74,15 @@ int journal_next_node(struct journal *j, ramp_node_t *node)
 	return rc;
 }
 
+int journal_skip_nodes(struct journal *j, ramp_node_t node)
+{
+	uint64_t next;
+	int rc = journal_read_count(j, "node", UINT64_MAX, &next);
+
+	/* Where no number was counted yet, the next one is above those of all rows. */
+	return rc < 0 || next > node ? rc : journal_put_count(j, "node", (uint64_t)node + 1);
+}
+
 int journal_walk_nodes(struct journal *j, int (*fn)(void *arg, const struct node_row *row),
 		       void *arg)
 {

@@ -16,6 +16,8 @@ int journal_get_node(struct journal *j, ramp_node_t node, struct node_row *row);
 int journal_find_node(struct journal *j, const char *name, struct node_row *row); /* -ENOENT */
 int journal_put_node(struct journal *j, const struct node_row *row);
 int journal_next_node(struct journal *j, ramp_node_t *node); /* never given before */
+/* No number up to that one is given any more. */
+int journal_skip_nodes(struct journal *j, ramp_node_t node);
 /* Calls fn for each node in order. Returns fn's first nonzero result. */
 int journal_walk_nodes(struct journal *j, int (*fn)(void *arg, const struct node_row *row),
 		       void *arg);

@@ -20,6 +20,8 @@ enum read_statement {
 	R_COUNTER,
 	R_USES,
 	R_USE_OF_ALL,
+	R_SEGMENT_WAS,
+	R_ADDRESS,
 	N_READS
 };
 
@@ -39,6 +41,8 @@ static const char *const read_text[N_READS] = {
 	[R_USES] = ("SELECT uid, sum(extent_len) FROM segment WHERE extent_len <> 0 "
 		    "GROUP BY uid ORDER BY 2 DESC, uid LIMIT ?"),
 	[R_USE_OF_ALL] = "SELECT sum(len) FROM extent",
+	[R_SEGMENT_WAS] = SEGMENT_WAS,
+	[R_ADDRESS] = "SELECT v FROM meta WHERE k = '" ADDRESS_KEY "' || ?",
 };
 _Static_assert(SEGMENT_ORPHAN == 3 && NODE_REMOVED == 2, "the numbers in the statements");
 
@@ -160,15 +164,40 @@ int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_ro
 	return one_node(r->stmt[R_NODE], row);
 }
 
-int journal_read_member(struct journal_reader *r, ramp_node_t node)
+/* Reads the one number that a statement with one parameter gives. */
+static int one_number(sqlite3_stmt *st, uint64_t v)
 {
-	sqlite3_stmt *st = r->stmt[R_MEMBER];
 	int at = 1, is = 0, rc;
 
-	sql_put_u64(st, &at, node);
+	sql_put_u64(st, &at, v);
 	while ((rc = step_row(st)) == 1)
 		is = sqlite3_column_int(st, 0);
 	return rc < 0 ? rc : is;
+}
+
+int journal_read_member(struct journal_reader *r, ramp_node_t node)
+{
+	return one_number(r->stmt[R_MEMBER], node);
+}
+
+int journal_read_segment_was(struct journal_reader *r, ramp_segment_t id)
+{
+	return one_number(r->stmt[R_SEGMENT_WAS], id);
+}
+
+int journal_read_address(struct journal_reader *r, ramp_node_t node, char *text, size_t cap)
+{
+	sqlite3_stmt *st = r->stmt[R_ADDRESS];
+	int at = 1, rc;
+
+	sql_put_u64(st, &at, node);
+	rc = step_row(st);
+	if (rc <= 0)
+		return rc < 0 ? rc : -ENOENT;
+	at = 0;
+	sql_get_text(st, &at, text, cap);
+	sqlite3_reset(st);
+	return 0;
 }
 
 int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row)

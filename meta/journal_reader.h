@@ -20,6 +20,8 @@ void journal_reader_close(struct journal_reader *r);
 /* Returns the reason of the last call's -EIO, in SQLite's words. */
 const char *journal_reader_why(struct journal_reader *r);
 int journal_read_segment(struct journal_reader *r, ramp_segment_t id, struct segment_row *row);
+/* Returns 1 where the tables have ever had that segment; else 0. */
+int journal_read_segment_was(struct journal_reader *r, ramp_segment_t id);
 int journal_read_name(struct journal_reader *r, ramp_node_t node, const char *name,
 		      struct segment_row *row);
 /* Reads at most `max` rows with id > after, as meta_each_segment gives them. Returns how many. */
@@ -28,6 +30,8 @@ int journal_read_segments(struct journal_reader *r, ramp_node_t node, ramp_segme
 int journal_read_node(struct journal_reader *r, ramp_node_t node, struct node_row *row);
 /* Returns 1 where the node is in the configuration as applied; else 0. */
 int journal_read_member(struct journal_reader *r, ramp_node_t node);
+/* Reads what a node's address is instead: "OLD NEW". -ENOENT. */
+int journal_read_address(struct journal_reader *r, ramp_node_t node, char *text, size_t cap);
 int journal_read_node_by_name(struct journal_reader *r, const char *name, struct node_row *row);
 /* Reads at most `max` rows of nodes > after. Returns how many. */
 int journal_read_nodes(struct journal_reader *r, ramp_node_t after, struct node_row *rows,

@@ -4,6 +4,8 @@
 #include "journal_segments.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "journal.h"
@@ -95,10 +97,35 @@ int journal_next_segment_id(struct journal *j, ramp_segment_t *id)
 
 int journal_segment_was(struct journal *j, ramp_segment_t id)
 {
+	sqlite3_stmt *st = journal_find_row(j, S_SEGMENT_WAS, id, 0);
+	int was;
+
+	if (!st)
+		return -EIO;
+	was = id >= RAMP_SEGMENT_ID_MIN && sqlite3_column_int(st, 0) != 0;
+	sqlite3_reset(st);
+	return was;
+}
+
+int journal_end_generation(struct journal *j)
+{
+	char key[32];
 	uint64_t next;
 	int rc = journal_read_count(j, "segment", RAMP_SEGMENT_ID_MIN, &next);
 
-	return rc < 0 ? rc : id >= RAMP_SEGMENT_ID_MIN && id < next;
+	if (rc < 0)
+		return rc;
+	snprintf(key, sizeof(key), "segment %" PRIu64, next >> 32);
+	rc = journal_put_count(j, key, next);
+	return rc ? rc : journal_put_count(j, "segment", ((next >> 32) + 1) << 32);
+}
+
+int journal_note_recovered(struct journal *j, ramp_segment_t id)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "recovered %" PRIu64, id);
+	return journal_put_count(j, key, 1);
 }
 
 int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,

@@ -22,6 +22,10 @@ int journal_delete_segment(struct journal *j, ramp_segment_t id);	   /* with its
 int journal_next_segment_id(struct journal *j, ramp_segment_t *id);	   /* never given before */
 /* Returns 1 where that id was given once, whether its row is still there or not; else 0. */
 int journal_segment_was(struct journal *j, ramp_segment_t id);
+/* Ends the ids of this generation: the next ones are far above (journal_rows.h, SEGMENT_WAS). */
+int journal_end_generation(struct journal *j);
+/* Notes that an id which these tables have not given was, after all. */
+int journal_note_recovered(struct journal *j, ramp_segment_t id);
 /* Finds the first ORPHAN of that incarnation of a node. -ENOENT: it has none. */
 int journal_find_orphan(struct journal *j, ramp_node_t node, ramp_incarnation_t inc,
 			ramp_segment_t *id);

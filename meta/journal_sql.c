@@ -17,6 +17,7 @@ static const char *const statement_text[N_STATEMENTS] = {
 	[S_META_GET] = "SELECT v FROM meta WHERE k = ?",
 	[S_META_PUT] =
 		"INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = ?2",
+	[S_META_DELETE] = "DELETE FROM meta WHERE k = ?",
 	[S_LOG_ALL] = "SELECT idx, term, type, data FROM log ORDER BY idx",
 	[S_LOG_APPEND] = "INSERT INTO log (idx, term, type, data) VALUES (?, ?, ?, ?)",
 	[S_LOG_TRUNCATE] = "DELETE FROM log WHERE idx >= ?",
@@ -44,6 +45,7 @@ static const char *const statement_text[N_STATEMENTS] = {
 			     "ORDER BY id LIMIT 1",
 	/* The partial index segment_use answers it alone. */
 	[S_SEGMENT_USE] = "SELECT sum(extent_len) FROM segment WHERE uid = ? AND extent_len <> 0",
+	[S_SEGMENT_WAS] = SEGMENT_WAS,
 	[S_NAME_GET] = "SELECT segment, reserved FROM name WHERE node = ? AND name = ?",
 	[S_NAME_PUT] =
 		"INSERT OR REPLACE INTO name (node, name, segment, reserved) VALUES (?,?,?,?)",

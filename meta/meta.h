@@ -143,6 +143,13 @@ enum meta_command_type {
 	META_LEVEL_UP,	     /* value: the level of the rules from here on, where it is higher than
 				that of the tables. The leader's own (levels.c) */
 	META_SET,	     /* setting, value. EOPNOTSUPP below level META_LEVEL_ARENA_USER */
+	META_RECOVERED, /* id, node, node_inc (the proposer), epoch and k of its record, src and
+			   src_inc (of a record TAKEN; 0: OWNED), attr: mode uid gid size times. The
+			   commits of which the record tells were lost with the old cluster
+			   (recovery.h): the row becomes as the record says, named "recovered-ID"
+			   where there was none. 0 also: it is so already. ENOENT: the segment was
+			   unlinked; ESTALE: the row is newer; EHOSTDOWN: that incarnation is not
+			   current */
 };
 
 enum meta_setting {
@@ -401,6 +408,9 @@ struct arena_use {
    has read. */
 int meta_arena_uses(struct meta *meta, struct arena_use *uses, size_t max, uint64_t *all_bytes);
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row); /* -ENOENT */
+/* Returns whether these tables have ever had that segment. After a recovery (recovery.h) a node may
+   hold one of which they know nothing: that it has no row does not say that it was unlinked. */
+bool meta_knows(struct meta *meta, ramp_segment_t id);
 /*
  * Looks a segment up by its name in `node`'s directory. It is listed there from its creation until
  * a TAKEN moves it to dst's directory; names that a prepare reserves are not found.
@@ -412,6 +422,9 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 		      int (*fn)(void *arg, const struct segment_row *row), void *arg);
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row); /* -ENOENT */
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row);
+/* Puts another address into a node's row that was read from the tables: the one that this node was
+   told offline (recovery.h). It counts here until that node has committed one of its own. */
+void meta_overrule_address(struct meta *meta, struct node_row *row);
 /* Returns true where `node` is in Raft's configuration as committed here. A removed node is in it
    until its removal is committed, and may be needed for that. */
 bool meta_in_configuration(struct meta *meta, ramp_node_t node);

@@ -41,6 +41,8 @@ struct table_query {
 	struct arena_use *uses;
 	size_t max;
 	uint64_t all_bytes;
+	char *text;
+	size_t text_cap;
 };
 
 /* Returns a reader for this caller alone until put_reader; NULL: none can be opened. */
@@ -133,6 +135,11 @@ static int read_segment(struct journal_reader *r, struct table_query *q)
 	return journal_read_segment(r, q->id, q->segments);
 }
 
+static int read_segment_was(struct journal_reader *r, struct table_query *q)
+{
+	return journal_read_segment_was(r, q->id);
+}
+
 static int read_name(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_name(r, q->node, q->name, q->segments);
@@ -156,6 +163,11 @@ static int read_node_name(struct journal_reader *r, struct table_query *q)
 static int read_member(struct journal_reader *r, struct table_query *q)
 {
 	return journal_read_member(r, q->node);
+}
+
+static int read_address(struct journal_reader *r, struct table_query *q)
+{
+	return journal_read_address(r, q->node, q->text, q->text_cap);
 }
 
 static int read_nodes(struct journal_reader *r, struct table_query *q)
@@ -203,6 +215,11 @@ int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 	return read_tables(meta, read_segment, &(struct table_query){.id = id, .segments = row});
 }
 
+bool meta_knows(struct meta *meta, ramp_segment_t id)
+{
+	return read_tables(meta, read_segment_was, &(struct table_query){.id = id}) == 1;
+}
+
 int meta_lookup(struct meta *meta, ramp_node_t node, const char *name, struct segment_row *row)
 {
 	return read_tables(meta, read_name,
@@ -238,6 +255,21 @@ int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
 	return read_tables(meta, read_node_name, &(struct table_query){.name = name, .nodes = row});
+}
+
+void meta_overrule_address(struct meta *meta, struct node_row *row)
+{
+	char text[2 * (RAMP_ADDRESS_MAX + 1)], *to;
+	struct table_query q = {.node = row->node, .text = text, .text_cap = sizeof(text)};
+
+	if (read_tables(meta, read_address, &q) < 0)
+		return;
+	to = strchr(text, ' ');
+	if (!to)
+		return;
+	*to++ = '\0';
+	if (strcmp(row->address, text) == 0)
+		snprintf(row->address, sizeof(row->address), "%s", to);
 }
 
 bool meta_in_configuration(struct meta *meta, ramp_node_t node)

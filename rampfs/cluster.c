@@ -29,15 +29,17 @@
 static int refresh_node(void *arg, const struct node_row *row)
 {
 	struct cluster *c = arg;
+	struct node_row dialed = *row;
 
 	if (row->node == meta_self(c->meta))
 		return 0;
+	meta_overrule_address(c->meta, &dialed);
 	/* A removed node stays a peer until the configuration says so, too: its vote may be needed
 	   for that. */
 	if (row->role == NODE_REMOVED && !meta_in_configuration(c->meta, row->node))
 		peers_remove(c->peers, row->node);
 	else
-		peers_set(c->peers, row->node, row->name, row->address);
+		peers_set(c->peers, row->node, row->name, dialed.address);
 	/* LOST never follows from a copy. */
 	if (row->fenced && !meta_why_copy(c->meta))
 		c->config.node_fenced(c->config.arg, row->node, row->fenced);
@@ -216,7 +218,7 @@ static void check_address(const struct cluster *c, const struct node_row *self)
 
 	if (own && strcmp(own->address, self->address) != 0)
 		log_warn("%s/cluster.conf: address=%s does not count: the cluster knows this node "
-			 "at %s (mkfs.rampfs --rejoin gives it another)",
+			 "at %s (rampfs-node recover --address gives it another)",
 			 c->config.dir->path, own->address, self->address);
 }
 
@@ -235,6 +237,7 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 
 	if (rc)
 		return ramp_err_sys(err, -rc, "the journal has no row of this node");
+	meta_overrule_address(c->meta, &self);
 	check_address(c, &self);
 	meta_cluster_id(c->meta, config.cluster_id);
 	memcpy(config.key, c->config.dir->key, sizeof(config.key));

@@ -21,6 +21,7 @@
 #include "inode.h"
 #include "libfuse.h"
 #include "mount_self.h"
+#include "transfer/recovered.h"
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS   5000
@@ -90,8 +91,8 @@ void orphan_goes(struct mount *m, ramp_segment_t id)
 		return;
 	record_get(seg, &record);
 	rc = meta_segment(m->config.meta, id, &row);
-	if (record.kind == RECORD_OWNED &&
-	    (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN)))
+	if (record.kind == RECORD_OWNED && ((rc == -ENOENT && meta_knows(m->config.meta, id)) ||
+					    (rc == 0 && row.phase == SEGMENT_ORPHAN)))
 		seg_freeing(seg);
 	seg_put(seg);
 }
@@ -256,27 +257,88 @@ static void sync_done(void *arg, const struct meta_reply *reply)
 	loop_post(o->all->mount->config.loop, on_synced, o);
 }
 
+static void on_recovered(void *arg)
+{
+	struct orphan *o = arg;
+	struct mount *m = o->all->mount;
+
+	o->busy = false;
+	if (o->all->closed)
+		drop_orphan(o);
+	else
+		try_later(o); /* until it has a row */
+	mount_put(m);
+}
+
+static void recovered_proposed(void *arg, const struct meta_reply *reply)
+{
+	struct orphan *o = arg;
+
+	o->result = reply->result;
+	loop_post(o->all->mount->config.loop, on_recovered, o);
+}
+
+/* Tells the cluster of a segment of which it knows nothing. */
+static void propose_recovered(struct orphan *o, struct seg *seg)
+{
+	struct mount *m = o->all->mount;
+	struct meta_command command;
+
+	if (!o->retry_ms)
+		log_warn("segment %llu is here, and the cluster does not know it: its commits were "
+			 "lost with the old cluster",
+			 (unsigned long long)o->id);
+	recovered_command(m->config.meta, seg, store_incarnation(m->config.store), &command);
+	command.cid = meta_own_command(m->config.meta);
+	o->busy = true;
+	mount_get(m);
+	meta_propose(m->config.meta, &command, recovered_proposed, o);
+}
+
+/* Returns whether the commits by which a segment is this node's were lost with the old cluster
+   (meta/recovery.h): its row is another owner's, or it never had one (row NULL). Then the cluster is
+   told, if `tell`. */
+static bool was_lost(struct orphan *o, const struct segment_row *row, bool tell)
+{
+	struct mount *m = o->all->mount;
+	struct seg *seg = store_find(m->config.store, o->id);
+	bool due = seg && recovered_owned_is_due(m->config.meta, seg, row);
+
+	if (due && tell)
+		propose_recovered(o, seg);
+	if (seg)
+		seg_put(seg);
+	return due;
+}
+
+/* Begins the linearizable read, without which a row that is absent, or older than a record, proves
+   nothing (R8). */
+static void sync_orphan(struct orphan *o)
+{
+	o->busy = true;
+	mount_get(o->all->mount);
+	meta_sync(o->all->mount->config.meta, sync_done, o);
+}
+
 static void try_orphan(struct orphan *o)
 {
 	struct mount *m = o->all->mount;
 	struct segment_row row;
 	int rc = meta_segment(m->config.meta, o->id, &row);
+	bool named = rc == 0 && row.phase != SEGMENT_ORPHAN;
 
-	if (rc == 0 && row.phase != SEGMENT_ORPHAN) {
+	if (named && !was_lost(o, &row, o->synced)) {
 		/* It has a name, or its migration has to end first: its row will change. */
 		drop_orphan(o);
-		return;
-	}
-	if (rc && rc != -ENOENT) {
+	} else if (rc && rc != -ENOENT) {
 		try_later(o);
-		return;
-	}
-	o->busy = true;
-	mount_get(m);
-	if (rc == -ENOENT && !o->synced)
-		meta_sync(m->config.meta, sync_done, o);
-	else
+	} else if ((named || rc == -ENOENT) && !o->synced) {
+		sync_orphan(o);
+	} else if (!named && (rc == 0 || !was_lost(o, NULL, true))) {
+		o->busy = true;
+		mount_get(m);
 		loop_work(m->config.loop, remove_work, on_removed, o);
+	}
 }
 
 void orphan_add(struct mount *m, ramp_segment_t id)

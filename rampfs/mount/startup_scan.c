@@ -11,6 +11,7 @@
 #include "orphans.h"
 #include "row_note.h"
 #include "row_sync.h"
+#include "transfer/recovered.h"
 
 #define FIRST_AT_ONCE 500 /* segments of one step, so that the loop serves others meanwhile */
 
@@ -60,7 +61,8 @@ static void find_unlinked(struct startup_scan *scan, struct seg *seg)
 	rc = meta_segment(scan->mount->config.meta, id, &row);
 	if (rc == 0 && row.node == scan->mount->self && !seg_has_about(seg))
 		row_note(scan->mount->config.meta, seg, &row); /* an older version's, or torn */
-	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN))
+	if (rc == -ENOENT || (rc == 0 && row.phase == SEGMENT_ORPHAN) ||
+	    (rc == 0 && recovered_owned_is_due(scan->mount->config.meta, seg, &row)))
 		orphan_add(scan->mount, id);
 	else if (rc == 0 && row.node == scan->mount->self)
 		hint_adopt(scan->mount->hints, seg, &row);

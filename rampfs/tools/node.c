@@ -1,6 +1,7 @@
 /*
  * rampfs-node [-m MOUNTPOINT] list|fence|remove|add|promote|set ...: the members of the cluster, and
  * its settings.
+ * rampfs-node recover ... (recover.c): offline, where there is no quorum any more.
  *
  * Happy path: the mount names the session socket of this node's daemon; MEMBER goes out, one ANSWER
  * comes back when the cluster has decided. list prints .ramp/nodes.
@@ -26,6 +27,7 @@
 #include "base/output.h"
 #include "base/session.h"
 #include "find_mount.h"
+#include "recover.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -39,6 +41,12 @@ static const char usage[] =
 	"       rampfs-node [-m MOUNTPOINT] fence [--hook COMMAND] [--force] NAME\n"
 	"       rampfs-node [-m MOUNTPOINT] remove NAME\n"
 	"       rampfs-node [-m MOUNTPOINT] set arena-user-max SIZE|default\n"
+	"       rampfs-node recover [--lost NAME]... [--survivor NAME]... [--address "
+	"NAME=HOST:PORT]...\n"
+	"                           [--yes] STATE_DIR\n"
+	"       rampfs-node recover --adopt CERTIFICATE [--address NAME=HOST:PORT]... [--yes] "
+	"STATE_DIR\n"
+	"       rampfs-node recover --show STATE_DIR\n"
 	"Change the members of a rampfs cluster, or a setting, through the daemon of one of them.\n"
 	"Root only, but for list.\n"
 	"\n"
@@ -59,6 +67,22 @@ static const char usage[] =
 	"  set      arena-user-max: the addresses that each user's mapped segments may have; an "
 	"eighth\n"
 	"           of the arena by default. Root has no bound\n"
+	"  recover  a quorum is lost for good: the node of STATE_DIR, which must not run, "
+	"continues "
+	"as "
+	"the\n"
+	"           one voter of a new cluster, with its segments. It dials all others first, says "
+	"what\n"
+	"           may be lost, and asks. rampfs(8) has it step by step\n"
+	"           --lost NAME      your word that this node is over, as of fence; once for each\n"
+	"           --survivor NAME  this one will be adopted, with its segments\n"
+	"           --adopt CERTIFICATE  on such a survivor: the file that recover has written\n"
+	"           --address NAME=HOST:PORT  where a node is now; this node alone is told. "
+	"Without "
+	"--lost,\n"
+	"                            --survivor and --adopt that is all\n"
+	"           -y, --yes        do not ask\n"
+	"           --show           print the certificate again\n"
 	"\n"
 	"  -m, --mount MOUNTPOINT  a rampfs mount of this machine; default: the only one\n"
 	"  -h, --help              this text\n"
@@ -69,6 +93,8 @@ static const char usage[] =
 struct node_options {
 	const char *mount, *hook;
 	bool force;
+	bool recovers; /* an option of recover was given */
+	struct recover_options recover;
 };
 
 static int complain(const char *what, const char *why)
@@ -263,16 +289,25 @@ static const char *what_is_wrong(const struct node_options *o, int argc, char **
 		{"fence", "fence takes one NAME", 2},
 		{"remove", "remove takes one NAME", 2},
 		{"set", "set takes arena-user-max SIZE, or arena-user-max default", 3},
+		{"recover", "recover takes one STATE_DIR", 2},
 	};
 
 	if (argc == 0)
-		return "one of list, add, promote, fence, remove and set is needed";
+		return "one of list, add, promote, fence, remove, set and recover is needed";
 	if ((o->hook || o->force) && strcmp(argv[0], "fence") != 0)
 		return "--hook and --force are fence's";
+	if (o->recovers && strcmp(argv[0], "recover") != 0)
+		return "--lost, --survivor, --adopt, --address, --show and --yes are recover's";
+	if (o->recover.adopt && (o->recover.n_lost || o->recover.n_survivors || o->recover.show))
+		return "--adopt goes with --address and --yes alone";
+	if (o->recover.show && (o->recover.n_lost || o->recover.n_survivors))
+		return "--show goes alone";
+	if (o->mount && strcmp(argv[0], "recover") == 0)
+		return "recover takes a STATE_DIR, no mount";
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(argv[0], verbs[i].verb) == 0)
 			return argc == verbs[i].argc ? NULL : verbs[i].takes;
-	return "it knows list, add, promote, fence, remove and set";
+	return "it knows list, add, promote, fence, remove, set and recover";
 }
 
 static int set(const struct node_options *o, struct session_msg *msg, const char *value)
@@ -313,17 +348,63 @@ static int carry_out(const struct node_options *o, char **argv)
 	return node_ask(o->mount, &msg, 1);
 }
 
+enum { OPT_LOST = 256, OPT_SURVIVOR, OPT_ADOPT, OPT_ADDRESS, OPT_SHOW };
+
+static bool list_add(const char *list[CONFIG_NODES_MAX], size_t *n, const char *text)
+{
+	if (*n == CONFIG_NODES_MAX)
+		return false;
+	list[(*n)++] = text;
+	return true;
+}
+
+/* Takes an option of recover. Returns false: it is none, or one too many. */
+static bool take_recover(struct node_options *o, int c)
+{
+	struct recover_options *r = &o->recover;
+
+	o->recovers = true;
+	switch (c) {
+	case OPT_LOST:
+		return list_add(r->lost, &r->n_lost, optarg);
+	case OPT_SURVIVOR:
+		return list_add(r->survivors, &r->n_survivors, optarg);
+	case OPT_ADDRESS:
+		return list_add(r->addresses, &r->n_addresses, optarg);
+	case OPT_ADOPT:
+		r->adopt = optarg;
+		return true;
+	case OPT_SHOW:
+		r->show = true;
+		return true;
+	case 'y':
+		r->yes = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Returns 0 to continue; else an exit status + 1 (so that --help's 0 differs from continuing). */
 static int parse_options(int argc, char **argv, struct node_options *o)
 {
 	static const struct option longs[] = {
-		{"mount", required_argument, NULL, 'm'}, {"hook", required_argument, NULL, 'k'},
-		{"force", no_argument, NULL, 'f'},	 {"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},	 {NULL, 0, NULL, 0},
+		{"mount", required_argument, NULL, 'm'},
+		{"hook", required_argument, NULL, 'k'},
+		{"force", no_argument, NULL, 'f'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+		{"lost", required_argument, NULL, OPT_LOST},
+		{"survivor", required_argument, NULL, OPT_SURVIVOR},
+		{"adopt", required_argument, NULL, OPT_ADOPT},
+		{"address", required_argument, NULL, OPT_ADDRESS},
+		{"show", no_argument, NULL, OPT_SHOW},
+		{"yes", no_argument, NULL, 'y'},
+		{NULL, 0, NULL, 0},
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "m:fh", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "m:fyh", longs, NULL)) != -1) {
 		switch (c) {
 		case 'm':
 			o->mount = optarg;
@@ -341,6 +422,8 @@ static int parse_options(int argc, char **argv, struct node_options *o)
 			printf("rampfs-node %s\n", RAMPFS_VERSION);
 			return output_end("rampfs-node") + 1;
 		default:
+			if (take_recover(o, c))
+				break;
 			fputs("Try 'rampfs-node --help'.\n", stderr);
 			return EXIT_USAGE + 1;
 		}
@@ -362,6 +445,8 @@ int main(int argc, char **argv)
 	wrong = what_is_wrong(&o, argc - optind, argv + optind);
 	if (wrong)
 		return misused(wrong);
+	if (strcmp(argv[optind], "recover") == 0)
+		return recover_run(&o.recover, argv[optind + 1]);
 	if (!o.mount) {
 		status = find_mount("rampfs-node", mount);
 		o.mount = mount;

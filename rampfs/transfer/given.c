@@ -332,6 +332,9 @@ void given_look(struct move *m)
 	}
 	if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* R7: absent proves nothing by itself */
+	} else if (rc == -ENOENT && !meta_knows(m->t->meta, m->id)) {
+		move_retry(
+			m); /* its commits were lost with the old cluster: the target tells them */
 	} else if (rc == -ENOENT) {
 		move_answer(m, -ENOENT, "the segment was unlinked");
 		free_it(m);

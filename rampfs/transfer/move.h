@@ -84,6 +84,7 @@ struct move_target {
 	bool pull_said_done;  /* the pull says that it is over, which is not believed yet */
 	bool has_every_page;  /* nothing is REMOTE any more */
 	bool said_listed;     /* LISTED went out: our tables show us as the owner */
+	bool taken_is_stale;  /* taken was answered ESTALE: the row is not in k */
 	uint64_t lost_pages;
 };
 

@@ -61,6 +61,7 @@ static void on_up(void *arg, const struct meta_reply *reply)
 static void propose_up(struct transfers *t, const struct node_row *row)
 {
 	struct meta_command command = {.type = META_NODE_UP, .node = t->self};
+	struct node_row wanted = *row;
 	struct up *p = calloc(1, sizeof(*p));
 	struct store_space space;
 
@@ -71,21 +72,24 @@ static void propose_up(struct transfers *t, const struct node_row *row)
 	command.node_inc = t->incarnation;
 	command.instance = meta_instance(t->meta);
 	command.capacity = space.capacity_bytes;
-	memcpy(command.address, row->address, sizeof(command.address));
+	meta_overrule_address(t->meta, &wanted);
+	memcpy(command.address, wanted.address, sizeof(command.address));
 	p->t = t;
 	transfers_get(t);
 	t->up_proposing = true;
 	meta_propose(t->meta, &command, on_up, p);
 }
 
-/* Returns whether the row has this node's capacity, which a changed configuration may have
-   changed. */
+/* Returns whether the row has this node's capacity and address: a changed configuration may have
+   changed the one, and the operator the other, offline. */
 static bool is_as_shown(const struct transfers *t, const struct node_row *row)
 {
+	struct node_row wanted = *row;
 	struct store_space space;
 
 	store_space(t->store, &space);
-	return row->capacity == space.capacity_bytes;
+	meta_overrule_address(t->meta, &wanted);
+	return row->capacity == space.capacity_bytes && strcmp(row->address, wanted.address) == 0;
 }
 
 void registration_look(struct transfers *t)

@@ -25,6 +25,7 @@
 #include "move_message.h"
 #include "move_meta.h"
 #include "news.h"
+#include "recovered.h"
 #include "target_pull.h"
 #include "target_reserve.h"
 
@@ -166,6 +167,7 @@ static void target_begun(struct move *m)
 
 static void row_proposed(struct move *m, const struct meta_reply *reply)
 {
+	m->target.taken_is_stale |= reply->result == -ESTALE;
 	/* A success or ESTALE is in our own tables now. Any other answer has decided nothing: the
 	   proposal is repeated for as long as it takes. */
 	if (reply->result && reply->result != -ESTALE)
@@ -185,6 +187,29 @@ static void propose_step(struct move *m, enum meta_command_type type)
 static void target_propose_taken(struct move *m)
 {
 	propose_step(m, META_TAKEN);
+}
+
+static void recovered_proposed(struct move *m, const struct meta_reply *reply)
+{
+	if (reply->result)
+		move_retry(m);
+	else
+		move_look(m->t, m->id);
+}
+
+/* The commits that brought the segment here were lost with the old cluster: the record tells of
+   them. */
+static void target_propose_recovered(struct move *m)
+{
+	struct meta_command command;
+
+	if (m->proposing)
+		return;
+	log_warn("segment %" PRIu64 " is here, and the cluster does not know it: its commits were "
+		 "lost with the old cluster",
+		 m->id);
+	recovered_command(m->t->meta, m->seg, m->t->incarnation, &command);
+	move_propose(m, &command, recovered_proposed);
 }
 
 static void settle_work(struct move *m)
@@ -283,7 +308,7 @@ static void taken_look(struct move *m)
 		return;
 	}
 	if (rc == 0 && !row_in_attempt(&row, m->k) && row.epoch > m->epoch &&
-	    row.node != m->t->self) {
+	    row.node != m->t->self && !recovered_is_due(m, &row)) {
 		log_error("segment %" PRIu64 " was taken back: this incarnation was declared over",
 			  m->id);
 		move_node_name(m->t, row.node, m->peer_name);
@@ -292,6 +317,8 @@ static void taken_look(struct move *m)
 		move_work(m, begin_work, target_begun);
 	} else if (rc == -ENOENT && !m->synced) {
 		move_sync(m); /* absent proves nothing by itself */
+	} else if (rc == -ENOENT && recovered_is_due(m, NULL)) {
+		target_propose_recovered(m);
 	} else if (rc == -ENOENT && !m->target.has_every_page) {
 		/* Unlinked, and taken back from this node: the missing pages are of no use. Where
 		   none is missing, the row was removed by an earlier daemon's settled, and
@@ -304,8 +331,12 @@ static void taken_look(struct move *m)
 		move_retry(m);
 	} else if (row_in_attempt(&row, m->k)) {
 		in_attempt(m, &row);
-	} else if (row.epoch <= m->epoch) {
+	} else if (row.epoch <= m->epoch && !m->target.taken_is_stale) {
 		target_propose_taken(m); /* our tables are behind: the leader knows more */
+	} else if (recovered_is_due(m, &row)) {
+		target_propose_recovered(m);
+	} else if (row.epoch <= m->epoch) {
+		move_retry(m);
 	} else {
 		settle(m, row.epoch);
 	}

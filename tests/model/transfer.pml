@@ -20,6 +20,10 @@
  *   attempt     k is (source_id, ticket): a new number for each reservation. Its first
  *               half, source_id, is c: a new number for each CONNECT
  *
+ *   recovery    once, if RECOVERY: one machine is lost for good, the operator says so (a fence), and
+ *               the other one's tables become the cluster's: the last entries of the history may be
+ *               lost, but none that this node has seen (seen[n]); gone[n]: the node that is lost
+ *
  * M_x=1 seeds a mistake; transfer.sh runs the rules as they are, which must pass, and each
  * mistake, which must be caught.
  */
@@ -71,6 +75,18 @@
 #ifndef M_NO_PROOF_IN_PULLING
 #define M_NO_PROOF_IN_PULLING 0 /* proof of T's end reverts from MOVING alone */
 #endif
+#ifndef RECOVERY
+#define RECOVERY 0
+#endif
+#ifndef M_NO_RECOVERED
+#define M_NO_RECOVERED 0 /* a record TAKEN does not tell the tables of the prepare that was lost */
+#endif
+#ifndef M_OLDER_TABLES
+#define M_OLDER_TABLES 0 /* entries are lost that the survivor has seen */
+#endif
+#ifndef M_WRONG_WORD
+#define M_WRONG_WORD 0 /* the lost node lives, and serves */
+#endif
 
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
@@ -106,14 +122,14 @@ byte n_try, try_conn[TICKETS], try_inc[TICKETS];
 /* A node: the record beside the bytes, the move in memory, the access of its programs. */
 byte record[2], record_k[2], move[2], move_c[2], move_k[2];
 bool access[2], whole[2], newest[2];
-byte inc[2], up_inc[2];
+byte inc[2], up_inc[2], seen[2];
 
 /* Messages and proposals that were ever sent. */
 byte msg_connect, msg_accept, msg_transfer, msg_refused;
 byte cmd_prepare, cmd_taken, cmd_settled, cmd_abort_none, cmd_abort_refused, cmd_abort_over;
 
 byte reboots;
-bool quiet, lost, died;
+bool quiet, lost, died, recovered, gone[2];
 
 #define SERVES(n)   (record[n] == RECORD_OWNED || record[n] == RECORD_TAKEN)
 #define REGISTERED(n) (M_NO_REGISTRATION || up_inc[n] == inc[n])
@@ -163,6 +179,35 @@ inline drop_record(n)
 	record_k[n] = 0;
 	whole[n] = false;
 	newest[n] = false
+}
+
+/* Node n acts on entry e of the history: it is in the log of n. */
+#define SAW(n, e) seen[n] = ((RECOVERY && (e) > seen[n]) -> (e) : seen[n])
+
+/* [recovery_found] of node n, the other one being lost */
+inline recover(n)
+{
+	recovered = true;
+	gone[OTHER(n)] = true;
+	if
+	:: newest[OTHER(n)] && !newest[n] -> lost = true
+	:: else
+	fi;
+	if
+	:: newest[OTHER(n)] -> died = true
+	:: else
+	fi;
+	if
+	:: M_WRONG_WORD
+	:: else -> drop_record(OTHER(n)); access[OTHER(n)] = false; inc[OTHER(n)]++
+	fi;
+	forget(OTHER(n));
+	up_inc[OTHER(n)] = inc[OTHER(n)] + M_WRONG_WORD;
+	/* The daemon is started again, in another cluster: nothing of the old one arrives. */
+	forget(n);
+	msg_connect = 0; msg_accept = 0; msg_transfer = 0; msg_refused = 0;
+	cmd_prepare = 0; cmd_taken = 0; cmd_settled = 0;
+	cmd_abort_none = 0; cmd_abort_refused = 0; cmd_abort_over = 0
 }
 
 /* One of these for each attempt: the effects of its messages and proposals. */
@@ -250,6 +295,26 @@ proctype node(byte n)
 	byte v, i;
 
 end:	do
+	:: atomic { RECOVERY && !recovered && !quiet && !gone[n] ->
+		select (v : 0 .. E);
+		if
+		:: v >= seen[n] || M_OLDER_TABLES ->
+			recover(n);
+			do
+			:: E > v -> row_phase[E] = 0; row_node[E] = 0; row_k[E] = 0; E--
+			:: else -> break
+			od
+		:: else
+		fi;
+		v = 0; invariant() }
+	/* [fsm_recovered] */
+	:: atomic { !M_NO_RECOVERED && recovered && record[n] == RECORD_TAKEN &&
+		    E < PREPARED(K) ->
+		do
+		:: E < PREPARED(K) -> row_push(SEGMENT_STABLE, SRC(K), 0)
+		:: else -> break
+		od;
+		row_push(SEGMENT_PULLING, n, K); invariant() }
 	/* ---- programs */
 	:: atomic { access[n] && whole[n] && newest[OTHER(n)] ->
 		assert(newest[n]); newest[OTHER(n)] = false; invariant() }
@@ -258,11 +323,12 @@ end:	do
 
 	/* ---- source */
 	/* [source_start] with a row that may be old */
-	:: atomic { !quiet && record[n] == RECORD_OWNED && move[n] == MOVE_NEW &&
+	:: atomic { !quiet && !gone[n] && record[n] == RECORD_OWNED && move[n] == MOVE_NEW &&
 		    REGISTERED(n) && n_conn < CONNECTS && n_try < TICKETS && E + 3 < EPOCHS ->
 		select (v : 0 .. E);
 		if
 		:: OWNER_HERE(n, v) ->
+			SAW(n, v);
 			conn_src[n_conn] = n; conn_epoch[n_conn] = v; conn_inc[n_conn] = inc[n];
 			move[n] = S_CONNECTING; move_c[n] = n_conn;
 			msg_connect = msg_connect | BIT(n_conn); n_conn++
@@ -274,7 +340,7 @@ end:	do
 		    E >= PREPARED(move_k[n]) &&
 		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
-		move[n] = S_FREEZING }
+		move[n] = S_FREEZING; SAW(n, PREPARED(move_k[n])) }
 	/* [freeze_and_give]: the revoke, then the record */
 	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE -> access[n] = false }
 	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
@@ -300,6 +366,7 @@ end:	do
 		:: else
 		fi;
 		assert(newest[n]);
+		SAW(n, PREPARED(K) + (OWNER_HERE(n, PREPARED(K) + 1) -> 1 : 2));
 		record[n] = RECORD_OWNED; record_k[n] = 0; whole[n] = true; forget(n);
 		invariant() }
 	/* R7: newer, and neither owner nor source [free_work] */
@@ -313,12 +380,13 @@ end:	do
 		:: !newest[OTHER(n)] -> lost = true
 		:: else
 		fi;
+		SAW(n, PREPARED(K) + 2);
 		drop_record(n); invariant() }
 
 	/* ---- target */
 	/* R2: no record; a new ticket for each; a newer attempt takes the older one's place
 	   [target_on_connect, reserved] */
-	:: atomic { !quiet && n_try < TICKETS && REGISTERED(n) && record[n] == RECORD_NONE ->
+	:: atomic { !quiet && !gone[n] && n_try < TICKETS && REGISTERED(n) && record[n] == RECORD_NONE ->
 		select (i : 0 .. CONNECTS - 1);
 		if
 		:: i < n_conn && IN(msg_connect, i) && conn_src[i] == OTHER(n) &&
@@ -350,11 +418,12 @@ end:	do
 		    !IN(cmd_settled, K) -> cmd_settled = cmd_settled | BIT(K) }
 	/* [settle_work] */
 	:: atomic { record[n] == RECORD_TAKEN && E > PREPARED(K) + 1 &&
-		    OWNER_HERE(n, PREPARED(K) + 2) -> record[n] = RECORD_OWNED; invariant() }
+		    OWNER_HERE(n, PREPARED(K) + 2) ->
+		SAW(n, PREPARED(K) + 2); record[n] = RECORD_OWNED; invariant() }
 
 	/* ---- kills and reboots */
 	:: atomic { !quiet && move[n] != MOVE_NEW -> forget(n) } /* daemon killed */
-	:: atomic { !quiet && reboots < REBOOTS ->
+	:: atomic { !quiet && !gone[n] && reboots < REBOOTS ->
 		reboots++;
 		if
 		:: newest[n] && !newest[OTHER(n)] -> lost = true

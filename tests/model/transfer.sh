@@ -35,7 +35,12 @@ expect() {
 SEARCH=""
 expect holds rules
 [ "${1:-}" = --full ] && expect holds rules_larger -DTICKETS=3 -DCONNECTS=3 -DEPOCHS=10
+# A quorum that is lost for good (contrib/doc/design.md): a survivor's tables lack commits.
+expect holds recovery -DRECOVERY=1
 SEARCH=-DBFS
+for mistake in NO_RECOVERED OLDER_TABLES WRONG_WORD; do
+	expect violated "$mistake" -DRECOVERY=1 "-DM_$mistake=1"
+done
 for mistake in GIVEN_TIMES_OUT TRANSFER_FIRST OLD_ROW FREE_AT_TAKEN NO_REVOKE LOST_BY_SILENCE NO_SWEEP \
 	NO_SOURCE_OVER NO_PROOF_IN_PULLING NO_REGISTRATION; do
 	expect violated "$mistake" "-DM_$mistake=1"

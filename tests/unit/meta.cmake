@@ -11,3 +11,6 @@ rampfs_test(NAME meta_read SOURCES ${at}/test_meta_read.c ${at}/meta_net.c NEEDS
 # A journal is changed as a newer program would leave it.
 rampfs_test(NAME meta_level SOURCES ${at}/test_meta_level.c ${at}/meta_net.c NEEDS meta PkgConfig::SQLITE3
   LABELS quick threads)
+rampfs_script_test(NAME recover NO_MOUNTS COMMAND tests/unit/recover.sh LABELS quick TIMEOUT 120)
+rampfs_test(NAME recovery SOURCES ${at}/test_recovery.c ${at}/meta_rules.c ${CMAKE_SOURCE_DIR}/rampfs/tools/certificate.c
+  NEEDS meta base_config base_crypto LABELS quick)

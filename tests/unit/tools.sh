@@ -47,8 +47,8 @@ for entry in $tools; do
 	sed -E "$others" "$scratch/help" >"$scratch/own"
 	options_in "$scratch/own" >"$scratch/said"
 	letters_in "$scratch/own" >>"$scratch/said"
-	# Of other people's tools, with their options, one section tells.
-	sed -E "$others" "$page" | sed '/^# WHAT PEOPLE TRY/,/^# /d' >"$scratch/page"
+	# Of other people's tools, and of rampfs-node's recover, with their options, one section tells.
+	sed -E "$others" "$page" | sed '/^# WHAT PEOPLE TRY/,/^# /d; /^# WHEN THE QUORUM/,/^# /d' >"$scratch/page"
 	for option in $(cat "$scratch/said"); do
 		grep -qE -- "[^-a-z]$option([^-a-z]|\$)" "$page" || fail "$page does not have $option, which $tool --help has"
 		complete_words "$tool" "$option" | grep -qx -- "$option" || fail "$option of $tool is not completed"
@@ -75,8 +75,13 @@ misused "rampfs: --destroy=now: it takes no value" rampfs --destroy=now /tmp
 misused "rampfs: log=stderr is for -f: in the background there is none" rampfs -o log=stderr /tmp /mnt
 misused "rampfs: unknown mount option user_id (-o help lists them)" rampfs -o user_id=0 /tmp /mnt
 misused "rampfs-status: one MOUNTPOINT at a time" rampfs-status /mnt /mnt
-misused "rampfs-node: one of list, add, promote, fence, remove and set is needed" rampfs-node
-misused "rampfs-node: it knows list, add, promote, fence, remove and set" rampfs-node lists
+misused "rampfs-node: one of list, add, promote, fence, remove, set and recover is needed" rampfs-node
+misused "rampfs-node: it knows list, add, promote, fence, remove, set and recover" rampfs-node lists
+misused "rampfs-node: recover takes one STATE_DIR" rampfs-node recover
+misused "rampfs-node: recover takes a STATE_DIR, no mount" rampfs-node -m /mnt recover /tmp
+misused "rampfs-node: --adopt goes with --address and --yes alone" rampfs-node recover --adopt x --lost b /tmp
+misused "rampfs-node: --show goes alone" rampfs-node recover --show --lost b /tmp
+misused "rampfs-node: --lost, --survivor, --adopt, --address, --show and --yes are recover's" rampfs-node --yes list
 misused "rampfs-node: add takes NAME HOST:PORT CAPACITY" rampfs-node -m /mnt add d
 misused "rampfs-node: set takes arena-user-max SIZE, or arena-user-max default" rampfs-node -m /mnt set arena-user-max
 misused "rampfs-node: list takes nothing" rampfs-node -m /mnt list d

@@ -1,7 +1,7 @@
 rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS quick TIMEOUT 60)
 
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
-set(transfer_sources transfer_core.c move.c move_message.c move_meta.c collapse.c traces.c
+set(transfer_sources transfer_core.c recovered.c move.c move_message.c move_meta.c collapse.c traces.c
   move_request_core.c source_list.c source_connect.c source_window.c given.c target_reserve.c target_pull.c copy.c
   source.c target.c news.c dispatch.c move_request_remote.c move_request.c move_request_peer.c tool_moves.c registration.c
   transfer.c)

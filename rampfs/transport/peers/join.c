@@ -202,6 +202,18 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 
 /* ---- the newcomer --------------------------------------------------------------------------- */
 
+/* Returns the error of a wait that is over: whether the other end has taken the connection. */
+static int timed_out(const struct stream *stream, struct ramp_err *err)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof(peer);
+
+	if (getpeername(stream->fd, (struct sockaddr *)&peer, &len) < 0)
+		return ramp_err_set(err, EHOSTUNREACH, "connecting: no answer within %d s",
+				    HELLO_TIMEOUT_MS / 1000);
+	return ramp_err_sys(err, ETIMEDOUT, "the hello");
+}
+
 static int run_hello(struct stream *stream, struct hello *hello, struct ramp_err *err)
 {
 	uint64_t deadline_ms = clock_ms() + HELLO_TIMEOUT_MS;
@@ -216,6 +228,8 @@ static int run_hello(struct stream *stream, struct hello *hello, struct ramp_err
 	while ((rc = hello_run(hello, stream, err)) == -EAGAIN) {
 		rc = join_wait(stream, hello_state(hello) == HELLO_SENDING ? POLLOUT : POLLIN,
 			       deadline_ms);
+		if (rc == -ETIMEDOUT)
+			return timed_out(stream, err);
 		if (rc)
 			return ramp_err_sys(err, -rc, "the hello");
 	}
@@ -332,6 +346,23 @@ int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	}
 	stream_close(&stream);
 	free(buf);
+	hmac_wipe(&self, sizeof(self));
+	return rc;
+}
+
+int join_probe(const char *at, const uint8_t cluster_key[HMAC_BYTES],
+	       uint8_t cluster_id[HELLO_CLUSTER_BYTES], struct ramp_err *err)
+{
+	struct hello_self self = {.incarnation = ramp_random64()};
+	struct stream stream = stream_plain(-1);
+	struct hello hello;
+	int rc = hello_self_init(&self, cluster_key, err);
+
+	if (!rc)
+		rc = connect_any(at, &stream, &hello, &self, err);
+	if (!rc)
+		memcpy(cluster_id, hello.peer.cluster_id, HELLO_CLUSTER_BYTES);
+	stream_close(&stream);
 	hmac_wipe(&self, sizeof(self));
 	return rc;
 }

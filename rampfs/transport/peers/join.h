@@ -63,6 +63,12 @@ struct join_answer {
 int join_ask(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	     const struct join_request *request, struct join_answer *answer, struct ramp_err *err);
 
+/* Runs the hello alone, and tells which cluster the node at HOST:PORT is of. -EKEYREJECTED, -EPROTO
+   and -ECONNRESET: it is no node that has the key; -ETIMEDOUT: it takes connections, and is silent;
+   -EPROTONOSUPPORT, -EACCES: it is a node; all others: there is none, or it can't be reached. */
+int join_probe(const char *at, const uint8_t cluster_key[HMAC_BYTES],
+	       uint8_t cluster_id[HELLO_CLUSTER_BYTES], struct ramp_err *err);
+
 /* Member: receive a request and reply to it, after the hello, on its socket, which stays the
    caller's. */
 int join_receive(int fd, const struct hello *hello, struct join_request *request,
