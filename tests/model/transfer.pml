@@ -15,6 +15,9 @@
  *   machine     a reboot: record, bytes and programs are gone, the incarnation is another (inc);
  *               up_inc is the one that is committed, by NODE_UP or by a fence
  *   programs    access[n]: they may load and store; they outlive the daemon
+ *   page tables tables[n]: where their entries are. An agent moves them away and back; to drop them
+ *               instead is the same as HOME without access. back[n]: the agent has a RETURN that it
+ *               has not carried out, from any life of the daemon
  *   bytes       whole[n]: no page is REMOTE; newest[n]: no other node has stored since. lost: the
  *               newest went down with its machine
  *   attempt     k is (source_id, ticket): a new number for each reservation. Its first
@@ -87,6 +90,24 @@
 #ifndef M_WRONG_WORD
 #define M_WRONG_WORD 0 /* the lost node lives, and serves */
 #endif
+#ifndef M_RETURN_AT_ONCE
+#define M_RETURN_AT_ONCE 0 /* a new daemon has the tables moved back whatever the record says */
+#endif
+#ifndef M_NO_RETURN
+#define M_NO_RETURN 0 /* tables stay away when access is given back */
+#endif
+#ifndef M_OVER_RETURN
+#define M_OVER_RETURN 0 /* a stopped process is revoked from outside, before its agent's RETURN */
+#endif
+#ifndef M_UNREAD_EVENT
+#define M_UNREAD_EVENT 0 /* only the life that asked for a move reads its event */
+#endif
+#ifndef M_FREE_UNDER_AWAY
+#define M_FREE_UNDER_AWAY 0 /* S frees without the lease's proof */
+#endif
+#ifndef M_NO_FORGET
+#define M_NO_FORGET 0 /* tables that are away stay there when the segment has gone */
+#endif
 
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
@@ -102,6 +123,10 @@
 #define S_PREPARING  2
 #define S_FREEZING   3
 #define T_RESERVED   4
+
+#define TABLES_HOME   0
+#define TABLES_MOVING 1 /* out of their place; the agent stands in mremap until its event is read */
+#define TABLES_AWAY   2
 
 #define BIT(i)	  (1 << (i))
 #define IN(set, i) (((set) >> (i)) & 1)
@@ -121,7 +146,8 @@ byte n_try, try_conn[TICKETS], try_inc[TICKETS];
 
 /* A node: the record beside the bytes, the move in memory, the access of its programs. */
 byte record[2], record_k[2], move[2], move_c[2], move_k[2];
-bool access[2], whole[2], newest[2];
+bool access[2], whole[2], newest[2], back[2];
+byte tables[2];
 byte inc[2], up_inc[2], seen[2];
 
 /* Messages and proposals that were ever sent. */
@@ -142,6 +168,8 @@ bool quiet, lost, died, recovered, gone[2];
 #define SHOWS_PULLING(k)                                                       \
 	(E > PREPARED(k) && row_phase[PREPARED(k) + 1] == SEGMENT_PULLING &&   \
 	 row_k[PREPARED(k) + 1] == (k) && (!quiet || E == PREPARED(k) + 1))
+#define SHOWS_PULLING_HERE(k)                                                  \
+	(E > PREPARED(k) && row_phase[PREPARED(k) + 1] == SEGMENT_PULLING)
 #define OWNER_HERE(n, e) (row_phase[e] == SEGMENT_STABLE && row_node[e] == (n))
 
 inline invariant()
@@ -318,8 +346,26 @@ end:	do
 	/* ---- programs */
 	:: atomic { access[n] && whole[n] && newest[OTHER(n)] ->
 		assert(newest[n]); newest[OTHER(n)] = false; invariant() }
-	:: atomic { SERVES(n) && !access[n] && move[n] != S_FREEZING ->
-		access[n] = true; invariant() }
+	/* [thaw, client_catch_up]: unregistered, so that entries come by themselves; RETURN is sent,
+	   and is not waited for */
+	:: atomic { (SERVES(n) || (M_RETURN_AT_ONCE && tables[n] == TABLES_AWAY && move[n] == MOVE_NEW)) &&
+		    !back[n] && (!access[n] || (tables[n] == TABLES_AWAY && !M_NO_RETURN)) &&
+		    move[n] != S_FREEZING && tables[n] != TABLES_MOVING ->
+		if
+		:: tables[n] == TABLES_AWAY && !M_NO_RETURN -> back[n] = true
+		:: else
+		fi;
+		if
+		:: SERVES(n) -> access[n] = true
+		:: else
+		fi;
+		invariant() }
+	/* the agent carries out a RETURN [move_away_return] */
+	:: atomic { back[n] && tables[n] == TABLES_AWAY ->
+		back[n] = false; tables[n] = TABLES_HOME; access[n] = true; invariant() }
+	/* the event is read: by this life, by a later one, or by the agent's own guard */
+	:: atomic { tables[n] == TABLES_MOVING && (!M_UNREAD_EVENT || move[n] == S_FREEZING) ->
+		tables[n] = TABLES_AWAY }
 
 	/* ---- source */
 	/* [source_start] with a row that may be old */
@@ -342,9 +388,16 @@ end:	do
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
 		move[n] = S_FREEZING; SAW(n, PREPARED(move_k[n])) }
 	/* [freeze_and_give]: the revoke, then the record */
-	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE -> access[n] = false }
+	/* moved away, by an agent that has carried out all that it was asked before */
+	:: atomic { move[n] == S_FREEZING && access[n] && !back[n] && !M_NO_REVOKE &&
+		    tables[n] == TABLES_HOME ->
+		access[n] = false; tables[n] = TABLES_MOVING }
+	/* dropped: by such an agent, or from outside in a stopped process [inject_drop], which is
+	   refused while a RETURN is not answered */
+	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE &&
+		    (!back[n] || M_OVER_RETURN) -> access[n] = false }
 	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
-		    (!access[n] || M_NO_REVOKE) &&
+		    (!access[n] || M_NO_REVOKE) && tables[n] != TABLES_MOVING &&
 		    (!M_TRANSFER_FIRST || IN(msg_transfer, move_k[n])) ->
 		record[n] = RECORD_GIVEN; record_k[n] = move_k[n]; forget(n); invariant() }
 	:: atomic { M_TRANSFER_FIRST && move[n] == S_FREEZING && !access[n] &&
@@ -369,11 +422,17 @@ end:	do
 		SAW(n, PREPARED(K) + (OWNER_HERE(n, PREPARED(K) + 1) -> 1 : 2));
 		record[n] = RECORD_OWNED; record_k[n] = 0; whole[n] = true; forget(n);
 		invariant() }
-	/* R7: newer, and neither owner nor source [free_work] */
+	/* [programs_gone]: the segment has left; what is away is unmapped */
+	:: atomic { !M_NO_FORGET && record[n] == RECORD_GIVEN && tables[n] == TABLES_AWAY &&
+		    SHOWS_PULLING_HERE(K) -> tables[n] = TABLES_HOME }
+	/* R7: newer, and neither owner nor source [free_work]; the lease proves that no process maps
+	   it */
 	:: atomic { record[n] == RECORD_GIVEN && E > PREPARED(K) &&
+		    (tables[n] == TABLES_HOME || M_FREE_UNDER_AWAY) &&
 		    row_phase[PREPARED(K) + 1] == SEGMENT_PULLING &&
 		    (M_FREE_AT_TAKEN || (E > PREPARED(K) + 1 &&
 		     OWNER_HERE(OTHER(n), PREPARED(K) + 2))) ->
+		assert(tables[n] == TABLES_HOME);
 		/* Never the only copy, while the owner's machine lives. */
 		assert(newest[OTHER(n)] || lost || died);
 		if
@@ -433,16 +492,19 @@ end:	do
 		:: newest[n] -> died = true
 		:: else
 		fi;
-		drop_record(n); access[n] = false; forget(n); inc[n]++; invariant() }
+		drop_record(n); access[n] = false; tables[n] = TABLES_HOME; back[n] = false;
+		forget(n); inc[n]++; invariant() }
 	:: atomic { up_inc[n] < inc[n] -> up_inc[n]++ } /* NODE_UP, or the operator's fence */
 	od
 }
 
-/* When machines and daemons are left alone, and no move is asked for: everything is decided. */
+/* When machines and daemons are left alone, and no move is asked for: everything is decided, and page
+   tables are in their place. */
 #define DECIDED                                                                \
 	(row_phase[E] == SEGMENT_STABLE && record[OTHER(row_node[E])] == RECORD_NONE && \
 	 (record[row_node[E]] == RECORD_OWNED ||                               \
-	  (record[row_node[E]] == RECORD_NONE && lost)))
+	  (record[row_node[E]] == RECORD_NONE && lost)) &&                     \
+	 tables[0] == TABLES_HOME && tables[1] == TABLES_HOME && !back[0] && !back[1])
 
 active proctype rest()
 {
