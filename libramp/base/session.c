@@ -68,6 +68,9 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_LISTEN] = F_KNOWN | F_FLAGS | F_SEGMENT | F_NODE,
 	[SESSION_EVENT] =
 		F_KNOWN | F_RESULT | F_SEGMENT | F_LEN | F_PAGES | F_MODE | F_NODE | F_TEXT,
+	[SESSION_RESERVE] = F_KNOWN | F_SERIAL | F_SEGMENT | F_ADDR | F_LEN | F_SCRATCH,
+	[SESSION_MOVE] = F_KNOWN | F_SERIAL | F_SEGMENT | F_RANGES,
+	[SESSION_RETURN] = F_KNOWN | F_SERIAL | F_FLAGS | F_SEGMENT,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

@@ -21,7 +21,9 @@
  * The session, from the agent's side ("->" agent to daemon):
  *
  *   -> HELLO{serial, flags, tid}          tid: gettid() of the agent, as the agent sees it;
- *                                         flags: SESSION_RECONNECT where it has a userfaultfd
+ *                                         flags: SESSION_RECONNECT where it has a userfaultfd,
+ *                                         _MOVES where it knows RESERVE, MOVE and RETURN, _AWAY
+ *                                         where page tables are away that a MOVE has moved
  *   <- WELCOME{serial, result, text}      fds: [0] the broker's socket; [1] /dev/userfaultfd,
  *                                         without RECONNECT only. result EPERM (uffd_group),
  *                                         EUSERS (too many), EPROTO: text says why, no fds,
@@ -31,7 +33,9 @@
  *      its userfaultfd for as long as it lives (never UFFDIO_API: that is the daemon's)
  *   <- READY{serial, result, text}        from now on attaches of this process succeed. result: the
  *                                         userfaultfd was refused, text says why; the connection
- *                                         is closed
+ *                                         is closed. serial: SESSION_KNOWS_MOVE, or 0 of an older
+ *                                         daemon: then the agent unmaps what is away, as if it had
+ *                                         been dropped
  *   <- commands, each answered -> DONE{serial, result, addr}, in the order in which they come:
  *
  *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
@@ -48,6 +52,23 @@
  *                                         (MADV_DONTNEED where the kernel says EINVAL). ENOMEM
  *                                         (part of it is not mapped any more) counts as success.
  *      Without ranges: asks whether the segment may leave. EPERM: a mapping of it is sealed.
+ *   RESERVE{serial, segment, addr, len, scratch}   before a MOVE: keeps [scratch, scratch + len) free
+ *                                         for the page tables of the mapping at addr. scratch
+ *                                         and addr are equal modulo 1 GiB, so that whole tables
+ *                                         move. EEXIST: something is mapped there.
+ *   MOVE{serial, segment, ranges}         urgent, like DROP: mremap(addr, len, len, MREMAP_MAYMOVE |
+ *                                         MREMAP_FIXED | MREMAP_DONTUNMAP, scratch) of all that
+ *                                         was reserved in the ranges, one mapping after the other;
+ *                                         what was not reserved, or refuses, is dropped. Each
+ *                                         mremap of a registered mapping ends when the daemon has
+ *                                         read its event; if the daemon dies first, a thread of
+ *                                         the agent's reads it.
+ *   RETURN{serial, flags, segment}        mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED,
+ *                                         addr) of all that was moved: of the parts that the
+ *                                         program still has, with the protection that it wants by
+ *                                         now. The rest, and what was only reserved, is unmapped.
+ *                                         SESSION_FORGET: all is unmapped, after the answer;
+ *                                         with SESSION_NOW before it.
  *   GONE{serial, segment, addr, len, text} + fd (an empty file, O_RDONLY)
  *      z = mmap(NULL, len, the range's present protection, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
  *      MADV_DONTFORK; mremap(z, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr); close(fd). Then
@@ -195,18 +216,27 @@ enum session_type {
 	SESSION_STEP,
 	SESSION_LISTEN,
 	SESSION_EVENT,
+	SESSION_RESERVE,
+	SESSION_MOVE,
+	SESSION_RETURN,
 	SESSION_TYPES
 };
 
-#define SESSION_RECONNECT (1u << 0) /* HELLO */
-#define SESSION_REPLACE	  (1u << 1) /* ATTACH */
-#define SESSION_NOHUGE	  (1u << 2) /* ATTACH, MAP, BACK */
-#define SESSION_WAIT	  (1u << 3) /* MIGRATE: until STABLE */
-#define SESSION_WATCH	  (1u << 4) /* MIGRATE: send PROGRESS */
-#define SESSION_PRIVATE	  (1u << 5) /* MAP, BACK: MAP_PRIVATE */
-#define SESSION_FORCE	  (1u << 6) /* MEMBER: the operator knows better */
-#define SESSION_TRACE	  (1u << 7) /* MIGRATE: send STEPs */
-#define SESSION_ARM	  (1u << 8) /* LISTEN: for arrivals */
+#define SESSION_RECONNECT (1u << 0)  /* HELLO */
+#define SESSION_REPLACE	  (1u << 1)  /* ATTACH */
+#define SESSION_NOHUGE	  (1u << 2)  /* ATTACH, MAP, BACK */
+#define SESSION_WAIT	  (1u << 3)  /* MIGRATE: until STABLE */
+#define SESSION_WATCH	  (1u << 4)  /* MIGRATE: send PROGRESS */
+#define SESSION_PRIVATE	  (1u << 5)  /* MAP, BACK: MAP_PRIVATE */
+#define SESSION_FORCE	  (1u << 6)  /* MEMBER: the operator knows better */
+#define SESSION_TRACE	  (1u << 7)  /* MIGRATE: send STEPs */
+#define SESSION_ARM	  (1u << 8)  /* LISTEN: for arrivals */
+#define SESSION_MOVES	  (1u << 9)  /* HELLO */
+#define SESSION_AWAY	  (1u << 10) /* HELLO */
+#define SESSION_FORGET	  (1u << 11) /* RETURN */
+#define SESSION_NOW	  (1u << 12) /* RETURN */
+
+#define SESSION_KNOWS_MOVE 1u /* READY's serial */
 
 /* The operation that MEMBER asks for. */
 enum session_member {

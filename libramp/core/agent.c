@@ -45,6 +45,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "away.h"
 #include "base/ioc.h"
 #include "commands.h"
 #include "daemon_request.h"
@@ -69,9 +70,8 @@ struct agent {
 		    1];		  /* empty: the slot is free. Protected by attach_lock */
 	_Atomic uint32_t state;	  /* enum agent_state; a futex */
 	struct agent_error error; /* the thread's, until it has set AGENT_FAILED */
-	/* From here on the thread's alone. */
-	int uffd;
-	struct agent_session session; /* and the session's socket */
+	/* The thread's alone: with the session's socket, and its userfaultfd. */
+	struct agent_session session;
 };
 
 struct futex_lock attach_lock;
@@ -87,6 +87,7 @@ static bool serve_one(struct agent *agent)
 	int fds[SESSION_FDS_MAX], nfds = 0;
 	bool hung_up = false;
 
+	away_unmap(&agent->session);
 	if (session_recv(agent->session.sock, &msg, fds, &nfds, 0))
 		return false;
 	/* Before the command: a thread that touches the segment afterwards may end by that. */
@@ -97,7 +98,10 @@ static bool serve_one(struct agent *agent)
 					    &hung_up);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
-	return !hung_up && !session_send(agent->session.sock, &done, NULL, 0, 0);
+	if (hung_up || session_send(agent->session.sock, &done, NULL, 0, 0))
+		return false;
+	away_settle(&agent->session);
+	return true;
 }
 
 static int agent_refuse(struct agent *agent, int code, const char *text)
@@ -148,17 +152,20 @@ static int hand_over_uffd(struct agent *agent, const int *fds, int nfds, bool ag
 	if (nfds != (again ? 1 : 2))
 		return agent_refuse(agent, EPROTO, "the daemon's welcome lacks a descriptor");
 	if (!again) {
-		agent->uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
-		if (agent->uffd < 0)
+		agent->session.uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+		if (agent->session.uffd < 0)
 			return agent_refuse(agent, errno, "no userfaultfd");
 	}
-	rc = session_send_uffd(fds[0], agent->uffd);
+	rc = session_send_uffd(fds[0], agent->session.uffd);
 	return rc ? agent_lost(agent, rc) : 0;
 }
 
 static int greet(struct agent *agent, bool again)
 {
-	struct session_msg msg = {.type = SESSION_HELLO, .flags = again ? SESSION_RECONNECT : 0};
+	struct session_msg msg = {.type = SESSION_HELLO,
+				  .flags = (again ? SESSION_RECONNECT : 0) |
+					   (move_guard_possible() ? SESSION_MOVES : 0) |
+					   (away_any(&agent->session) ? SESSION_AWAY : 0)};
 	int fds[SESSION_FDS_MAX], nfds = 0;
 	int rc;
 
@@ -171,7 +178,11 @@ static int greet(struct agent *agent, bool again)
 		rc = hand_over_uffd(agent, fds, nfds, again);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
-	return rc ? rc : expect(agent, SESSION_READY, &msg, NULL, NULL);
+	if (rc == 0)
+		rc = expect(agent, SESSION_READY, &msg, NULL, NULL);
+	if (rc == 0 && msg.serial != SESSION_KNOWS_MOVE)
+		away_let_go(&agent->session);
+	return rc;
 }
 
 static const char *why_not_connected(int rc)
@@ -286,6 +297,7 @@ static void *agent_main(void *arg)
 	for (;;) {
 		while (serve_one(agent))
 			;
+		away_hang_up(&agent->session);
 		close(agent->session.sock);
 		if (!agent->session.swapping)
 			scratch_drop_all(&agent->session);
@@ -353,6 +365,8 @@ void agents_reset(void)
 	for (int i = 0; i < AGENTS_MAX; i++) {
 		agent_go(&agents[i], AGENT_NONE);
 		agents[i].session.swapping = false;
+		agents[i].session.guard.begun = false;
 		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
+		memset(agents[i].session.away, 0, sizeof(agents[i].session.away));
 	}
 }

@@ -11,9 +11,11 @@
 #include <sys/mman.h>
 
 #include "base/session.h"
+#include "move_guard.h"
 
 #define SCRATCH_MAX	 64
 #define SWAP_STACK_BYTES 16384
+#define AWAY_MAX	 64
 
 /* A mapping that BACK has made and no SWAP has put in its place yet. */
 struct scratch {
@@ -22,10 +24,22 @@ struct scratch {
 	bool readonly;
 };
 
-/* All zero, but for index and sock, when an agent begins. */
+/* A mapping whose page tables go away for a revoke, or have gone (away.c). */
+struct away {
+	uint64_t home, at, len; /* at 0: free */
+	uint64_t segment;
+	uint8_t prot; /* of the mapping when it was moved */
+	bool nohuge;  /* likewise */
+	bool moved;   /* else there is only a place for it */
+	bool trash;   /* it is not moved back any more: [at, at + len) is unmapped bit by bit */
+};
+
+/* All zero, but for index, sock and uffd, when an agent begins. */
 struct agent_session {
 	uint8_t index; /* of the agent; the table's ranges carry it as their session */
 	int sock;      /* a swap stops waiting when it hangs up */
+	int uffd;      /* kept for as long as the process lives */
+	struct away away[AWAY_MAX];
 	struct scratch scratch[SCRATCH_MAX];
 	bool swapping; /* a SWAP's mremap is under way, in a thread of its own */
 	uint64_t swap_from, swap_to, swap_len;
@@ -38,6 +52,7 @@ struct agent_session {
 	long swap_result;
 	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
 	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
+	struct move_guard guard;
 };
 
 /* mmap(2)'s flags for the segment's file that comes with a MAP or a BACK. */

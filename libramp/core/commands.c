@@ -2,8 +2,8 @@
  * The daemon's commands: system calls on the process's mappings, and the changes of the table that
  * go with them.
  *
- * Happy path: MAP and PROTECT attach a range; DROP takes its page-table entries away for a while;
- * GONE puts an empty file in its place, BACK maps the segment somewhere else (replace.c), and SWAP
+ * Happy path: MAP and PROTECT attach a range; MOVE takes its page tables away for a while (away.c), or
+ * DROP their entries, where a mapping refuses that or the daemon is an older one; GONE puts an empty file in its place, BACK maps the segment somewhere else (replace.c), and SWAP
  * puts that in place (swap.c).
  *
  * How it fails: a command's errno goes to the daemon, and nothing is half done, except that of a
@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "away.h"
 #include "base/kernel.h"
 #include "fork_gate.h"
 #include "replace.h"
@@ -221,6 +222,25 @@ static int do_drop(const struct agent_session *session, const struct session_msg
 	return rc;
 }
 
+/* Moves the page tables that can be moved, and drops the entries of what is left. Without the lock,
+   which a thread of the program may hold that is just changing these mappings, all is dropped. */
+static int do_move(struct agent_session *session, const struct session_msg *msg)
+{
+	bool locked = futex_lock_for(&table.lock, DROP_PATIENCE_MS);
+	int rc = 0;
+
+	if (locked)
+		away_move(session, msg);
+	for (uint32_t i = 0; i < msg->count && !rc; i++) {
+		uint64_t at = msg->ranges[i].addr, end = at + msg->ranges[i].len, to;
+
+		for (; !rc && away_gap(session, msg->segment, at, end, &at, &to); at = to)
+			rc = drop_ours(session, msg, at, to);
+	}
+	table_agent_unlock(locked);
+	return rc;
+}
+
 int command_run(struct agent_session *session, const struct session_msg *msg, int fd,
 		struct session_msg *done, bool *hung_up)
 {
@@ -233,6 +253,12 @@ int command_run(struct agent_session *session, const struct session_msg *msg, in
 		return do_unmap(session, msg);
 	case SESSION_DROP:
 		return do_drop(session, msg);
+	case SESSION_RESERVE:
+		return away_reserve(session, msg);
+	case SESSION_MOVE:
+		return do_move(session, msg);
+	case SESSION_RETURN:
+		return away_return(session, msg);
 	case SESSION_GONE:
 		return replace_gone(session, msg, fd);
 	case SESSION_BACK:

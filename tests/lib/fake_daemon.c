@@ -55,6 +55,7 @@ struct process {
 	int sock;  /* its session; -1: hung up */
 	int uffd;  /* -1 */
 	int reconnects;
+	bool moves, away;	     /* as its HELLO said */
 	pthread_mutex_t commands;    /* one at a time */
 	struct piece pieces[PIECES]; /* the mappings that /proc showed last, for GONE and BACK */
 	int n;
@@ -74,7 +75,7 @@ struct fake {
 	_Atomic bool stopping, asleep;
 	_Atomic bool deaf; /* events stay unread */
 	_Atomic int hang_up, hang_up_punches;
-	_Atomic bool silent, forgetful, stalls;
+	_Atomic bool silent, forgetful, stalls, older;
 	_Atomic int fails; /* errno of every ADOPT */
 	_Atomic bool late; /* ADOPT is answered before anything is mapped */
 	int refuse;
@@ -506,7 +507,8 @@ static int receive_uffd(int door)
 static void greet(struct fake *fake, int sock, pid_t pid, const struct session_msg *hello)
 {
 	struct session_msg welcome = {.type = SESSION_WELCOME, .result = (uint32_t)fake->refuse};
-	struct session_msg ready = {.type = SESSION_READY};
+	struct session_msg ready = {.type = SESSION_READY,
+				    .serial = fake->older ? 0 : SESSION_KNOWS_MOVE};
 	bool again = (hello->flags & SESSION_RECONNECT) != 0;
 	struct process *p;
 	int door[2], fds[2], uffd;
@@ -531,6 +533,8 @@ static void greet(struct fake *fake, int sock, pid_t pid, const struct session_m
 		p->uffd = uffd;
 		p->sock = sock;
 		p->reconnects += again ? 1 : 0;
+		p->moves = hello->flags & SESSION_MOVES;
+		p->away = hello->flags & SESSION_AWAY;
 		MUST(session_send(sock, &ready, NULL, 0, 0) == 0);
 	}
 	close(door[0]);
@@ -747,6 +751,105 @@ void fake_revoke(struct fake *fake, pid_t pid)
 		MUST(kernel_uffd_register(p->uffd, p->pieces[i].addr, p->pieces[i].len,
 					  KERNEL_UFFD_MODES) == 0);
 	fake_drop(fake, pid);
+}
+
+/* ---- MOVE and RETURN ---- */
+
+/* Whether the segment's file is mapped where page tables are moved to. */
+static bool is_away(struct fake *fake, const struct process *p)
+{
+	struct kernel_maps maps;
+	struct kernel_vma vma;
+	struct stat st;
+	bool found = false;
+
+	MUST(stat(fake->backing, &st) == 0);
+	MUST(kernel_maps_open(&maps, p->tid) == 0);
+	for (uint64_t at = EXTENT_ADDR + EXTENT_BYTES;
+	     !found && kernel_maps_next(&maps, at, UINT64_MAX, &vma) == 1; at = vma.end)
+		found = vma.inode == st.st_ino;
+	kernel_maps_close(&maps);
+	return found;
+}
+
+void fake_await_away(struct fake *fake, pid_t pid, bool away)
+{
+	struct process *p = process_of(fake, pid, false);
+
+	for (int i = 0; i < 10000 && is_away(fake, p) != away; i++)
+		usleep(1000);
+	MUST(is_away(fake, p) == away);
+}
+
+int fake_reserve(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+	int rc = 0;
+
+	fake_look(fake, pid);
+	MUST(p->moves);
+	for (int i = 0; i < p->n && !rc; i++) {
+		struct session_msg msg = {.type = SESSION_RESERVE,
+					  .segment = SEGMENT_ID,
+					  .addr = p->pieces[i].addr,
+					  .len = p->pieces[i].len,
+					  .scratch = p->pieces[i].addr + FAKE_AWAY};
+
+		rc = command(p, &msg, -1, NULL);
+	}
+	return rc;
+}
+
+static struct session_msg move_all(const struct process *p)
+{
+	struct session_msg msg = {.type = SESSION_MOVE, .segment = SEGMENT_ID};
+
+	for (int i = 0; i < p->n; i++) {
+		MUST(kernel_uffd_register(p->uffd, p->pieces[i].addr, p->pieces[i].len,
+					  KERNEL_UFFD_MODES) == 0);
+		msg.ranges[msg.count++] =
+			(struct session_range){p->pieces[i].addr, p->pieces[i].len};
+	}
+	return msg;
+}
+
+void fake_move(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+	struct session_msg msg = move_all(p);
+
+	MUST(command(p, &msg, -1, NULL) == 0);
+}
+
+void fake_move_and_die(struct fake *fake, pid_t pid)
+{
+	struct process *p = process_of(fake, pid, false);
+	struct session_msg msg = move_all(p);
+	int before = p->reconnects;
+
+	fake->deaf = true;
+	MUST(session_send(p->sock, &msg, NULL, 0, 0) == 0);
+	fake_await_away(fake, pid, true);
+	fake_die(fake);
+	for (int i = 0; i < 10000 && p->reconnects == before; i++)
+		usleep(1000);
+	fake->deaf = false;
+	MUST(p->reconnects == before + 1);
+	fake_wait_session(fake, pid);
+	MUST(p->away);
+}
+
+void fake_return(struct fake *fake, pid_t pid, uint32_t flags)
+{
+	struct process *p = process_of(fake, pid, false);
+	struct session_msg msg = {.type = SESSION_RETURN, .flags = flags, .segment = SEGMENT_ID};
+
+	MUST(command(p, &msg, -1, NULL) == 0);
+}
+
+void fake_grow_old(struct fake *fake)
+{
+	fake->older = true;
 }
 
 void fake_restore(struct fake *fake, pid_t pid)

@@ -34,6 +34,20 @@ void fake_revoke(struct fake *fake, pid_t pid);
 /* The same in two steps: looks at its mappings; has the agent drop the mappings that were found. */
 void fake_look(struct fake *fake, pid_t pid);
 void fake_drop(struct fake *fake, pid_t pid);
+/* Has the agent keep a place for the page tables of each of the process's mappings, FAKE_AWAY above
+   it. Returns the first errno. */
+int fake_reserve(struct fake *fake, pid_t pid);
+#define FAKE_AWAY (UINT64_C(64) << 30)
+/* Registers and moves all of them. */
+void fake_move(struct fake *fake, pid_t pid);
+/* The same, but dies and starts again while the first event of it is unread; the agent says that
+   page tables are away. */
+void fake_move_and_die(struct fake *fake, pid_t pid);
+void fake_return(struct fake *fake, pid_t pid, uint32_t flags);
+/* Waits until the process has page tables away, or none. */
+void fake_await_away(struct fake *fake, pid_t pid, bool away);
+/* From now on it is an older daemon, which does not know MOVE. */
+void fake_grow_old(struct fake *fake);
 /* Unregisters, wakes. */
 void fake_restore(struct fake *fake, pid_t pid);
 void fake_gone(struct fake *fake, pid_t pid, const char *line);

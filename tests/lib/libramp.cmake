@@ -33,7 +33,7 @@ endif()
 add_executable(as_service ${shim_tests}/as_service.c)
 set_target_properties(as_service PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(as_service PRIVATE rampfs_flags)
-foreach(part shim shim_stderr)
+foreach(part shim shim_stderr shim_away)
   rampfs_test(NAME ${part} SOURCES ${shim_tests}/test_${part}.c ${shim_tests}/shim_driver.c ${shim_tests}/fake_daemon.c
     NEEDS base PkgConfig::FUSE3)
   target_compile_definitions(test_${part} PRIVATE RAMPFS_RUN="$<TARGET_FILE:rampfs-run>" SHIM_PROG="$<TARGET_FILE:shim_prog>"

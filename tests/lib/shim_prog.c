@@ -193,6 +193,8 @@ static const struct scenario {
 	{"handed", scenario_handed},
 	{"succeeded", scenario_succeeded},
 	{"jailed", scenario_jailed},
+	{"moved", scenario_moved},
+	{"limited", scenario_limited},
 };
 
 int main(int argc, char **argv)

@@ -113,5 +113,7 @@ void scenario_own(void);
 void scenario_mosaic(void);
 void scenario_crammed(void);
 void scenario_jailed(void);
+void scenario_moved(void);
+void scenario_limited(void);
 
 #endif

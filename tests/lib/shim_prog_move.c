@@ -6,9 +6,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+
+#define AWAY (64ul << 30) /* as the daemon chooses it */
 
 /* Whether the program has an entry for that page. */
 static bool is_present(const unsigned char *at)
@@ -57,6 +60,78 @@ void scenario_frozen(void)
 	CHECK(stores > before);
 	stop = true;
 	CHECK(pthread_join(writer, NULL) == 0);
+}
+
+/* Returns how much memory the process has locked, in KiB. */
+static long locked_kib(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	char line[128];
+	long kib = -1;
+
+	CHECK(status);
+	while (fgets(line, sizeof(line), status))
+		if (strncmp(line, "VmLck:", 6) == 0)
+			kib = strtol(line + 6, NULL, 10);
+	fclose(status);
+	return kib;
+}
+
+/* Page tables are moved away, and back: in several mappings, one of them locked, under a writer. The
+   program's changes meanwhile count. */
+void scenario_moved(void)
+{
+	unsigned char *q = (unsigned char *)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	pthread_t writer;
+	unsigned long before;
+	pid_t child;
+
+	for (unsigned int page = 0; page < SEGMENT_BYTES / PAGE; page++)
+		q[page * PAGE] = (unsigned char)page;
+	CHECK(mprotect(q + 600 * PAGE, PAGE, PROT_READ) == 0);
+	CHECK(mlock(q + 900 * PAGE, 2 * PAGE) == 0);
+	CHECK(pthread_create(&writer, NULL, store_on, q) == 0);
+	while (stores < 10000)
+		usleep(100);
+	meet("writing");
+	before = stores;
+	usleep(20000);
+	CHECK(stores <= before + 1);
+	CHECK(!is_present(q + 600 * PAGE) && !is_present(q + 1000 * PAGE));
+	CHECK(mprotect(q + 700 * PAGE, 2 * PAGE, PROT_READ) == 0);
+	CHECK(munmap(q + 800 * PAGE, PAGE) == 0);
+	child = fork();
+	if (child == 0)
+		_exit(is_mapped(q + AWAY));
+	wait_for(child);
+	meet("frozen");
+	before = stores;
+	for (int i = 0; i < 1000 && stores == before; i++)
+		usleep(1000);
+	CHECK(stores > before);
+	CHECK(!is_mapped(q + AWAY) && !is_mapped(q + 800 * PAGE));
+	meet("thawed");
+	CHECK(munlock(q + 900 * PAGE, 2 * PAGE) == 0 && locked_kib() == 0);
+	CHECK(touch(q + 600 * PAGE, true) == SIGSEGV && touch(q + 700 * PAGE, true) == SIGSEGV);
+	CHECK(touch(q + 701 * PAGE, true) == SIGSEGV && touch(q + 702 * PAGE, true) == 0);
+	for (unsigned int page = 512; page < SEGMENT_BYTES / PAGE; page++)
+		CHECK(page == 702 || page == 800 || q[page * PAGE] == (unsigned char)page);
+	stop = true;
+	CHECK(pthread_join(writer, NULL) == 0);
+}
+
+/* Its limits allow it no second mapping. */
+void scenario_limited(void)
+{
+	struct rlimit limit = {.rlim_cur = PAGE, .rlim_max = RLIM_INFINITY};
+
+	(void)map(SEGMENT_BYTES, RW, MAP_SHARED, 0);
+	meet("mapped");
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	meet("limited");
+	limit.rlim_cur = RLIM_INFINITY;
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	scenario_frozen();
 }
 
 /* Goes and comes back. */
