@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "attach/attachments.h"
+#include "attach/move_away.h"
 #include "attach/replace.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -73,7 +74,8 @@ static void set_ready(struct client *client)
 
 void client_say_ready(struct client *client, int result, const char *text)
 {
-	struct session_msg msg = {.type = SESSION_READY, .result = (uint32_t)result};
+	struct session_msg msg = {
+		.type = SESSION_READY, .serial = SESSION_KNOWS_MOVE, .result = (uint32_t)result};
 
 	snprintf(msg.text, sizeof(msg.text), "%s", text);
 	if (session_send(client->sock, &msg, NULL, 0, MSG_DONTWAIT) || result)
@@ -133,6 +135,7 @@ void client_ready(void *arg)
 		pthread_mutex_unlock(&client->io);
 	}
 	pthread_mutex_unlock(&client->life);
+	move_away_return_client(p, client);
 	clients_sweep(p); /* its own earlier session may be among the orphans */
 	client_catch_up(p, client, false);
 	if (!client_dead(client))

@@ -165,22 +165,19 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
 /*
  * Says at CONNECT whether the segment may be moved. -EBUSY, with its pid and name: a process that
  * maps it has no session, is stopped by a debugger or a frozen cgroup, keeps the lock of its memory
- * (which takes 3 s to see), has private copies, or holds it by passthrough. Asks all processes. If
- * it may be moved, drops what they have mapped by small pages, with pauses: they continue, and only
- * the pages that they use will be mapped when the revoke comes. Blocks, for a second more where
- * there is much to drop.
+ * (which takes 3 s to see), has private copies, or holds it by passthrough. Asks all processes.
+ * Blocks.
  */
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
  * Makes a full look, right before the freeze, at the processes that map the segment, so that the
- * revoke need not make it within the window (revoke/prelook.c). Drops what they have mapped, so
- * that the revoke finds no more than programs touch within a short time (revoke/drop_ahead.c).
- * -EBUSY as above. Where no revoke follows, programs_restore takes back what this has registered.
+ * revoke need not make it within the window (revoke/prelook.c). Finds places for the page tables that
+ * the revoke moves away (attach/move_away.c). -EBUSY as above. Where no revoke follows, programs_restore takes back what this has registered.
  * Blocks; programs continue.
  */
 int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err *err);
 /*
- * Takes access away from every attachment: registers, lets the agents drop the entries, checks with
+ * Takes access away from every attachment: registers, lets the agents move the page tables away, checks with
  * PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When it
  * returns 0 no thread of any program can load or store until programs_restore or programs_gone; on
  * failure (-EBUSY, -ETIMEDOUT) everything has been given back.

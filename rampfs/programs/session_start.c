@@ -81,6 +81,8 @@ static struct client *make_client(struct session_conn *conn, const struct sessio
 	if (!client)
 		return NULL;
 	client->agent_tid = hello->tid;
+	client->moves = hello->flags & SESSION_MOVES;
+	client->came_away = hello->flags & SESSION_AWAY;
 	client->conn = conn;
 	client->sock = conn->fd;
 	client->pidfd = pidfd;

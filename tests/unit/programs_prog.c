@@ -87,6 +87,69 @@ static int drop(const struct session_msg *m)
 	return 0;
 }
 
+/* ---- page tables that are away ---- */
+
+static struct {
+	uint64_t home, at, len;
+	bool moved;
+} away[8];
+
+static int reserve(const struct session_msg *m)
+{
+	uint64_t at = m->scratch + (agent_kind == 14 ? UINT64_C(3) << 30 : 0);
+	size_t i = 0;
+
+	while (i < 8 && away[i].len)
+		i++;
+	if (i == 8)
+		return ENOSPC;
+	if (mmap((void *)at, m->len, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+		 0) == MAP_FAILED)
+		return errno;
+	away[i].home = m->addr;
+	away[i].at = at;
+	away[i].len = m->len;
+	away[i].moved = false;
+	return 0;
+}
+
+static int move(const struct session_msg *m)
+{
+	for (size_t i = 0; i < 8; i++)
+		if (away[i].len && !away[i].moved)
+			away[i].moved = mremap((void *)away[i].home, away[i].len, away[i].len,
+					       MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+					       (void *)away[i].at) != MAP_FAILED;
+	return drop(m);
+}
+
+static int give_back(const struct session_msg *m)
+{
+	if (agent_kind == 15) {
+		agent_kind = 13;
+		/* This thread stops at once, the others when they notice. */
+		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGSTOP);
+	}
+	for (size_t i = 0; i < 8; i++) {
+		if (away[i].len && away[i].moved && !(m->flags & SESSION_FORGET))
+			swap(away[i].at, away[i].home, away[i].len);
+		else if (away[i].len)
+			munmap((void *)away[i].at, away[i].len);
+		away[i].len = 0;
+	}
+	return 0;
+}
+
+static bool is_away(void)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < 8; i++)
+		any |= away[i].len && away[i].moved;
+	return any;
+}
+
 static void say(const char *text)
 {
 	pthread_mutex_lock(&line_lock);
@@ -114,6 +177,12 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 		return munmap((void *)m->addr, m->len) ? errno : 0;
 	case SESSION_DROP:
 		return drop(m);
+	case SESSION_RESERVE:
+		return reserve(m);
+	case SESSION_MOVE:
+		return move(m);
+	case SESSION_RETURN:
+		return give_back(m);
 	case SESSION_GONE:
 		rc = anywhere(m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, addr);
 		say(m->text);
@@ -141,6 +210,8 @@ static int greet(int sock, uint32_t tid)
 		.type = SESSION_HELLO, .flags = uffd < 0 ? 0 : SESSION_RECONNECT, .tid = tid};
 	int fds[SESSION_FDS_MAX], nfds, rc;
 
+	m.flags |= agent_kind >= 13 ? SESSION_MOVES : 0;
+	m.flags |= is_away() ? SESSION_AWAY : 0;
 	rc = session_send(sock, &m, NULL, 0, 0);
 	if (!rc)
 		rc = session_recv(sock, &m, fds, &nfds, 0);

@@ -25,7 +25,11 @@ enum prog_op {
 	    8: leaves the first SWAP unanswered
 	    9: unmaps for a while what a GONE takes
 	   10: computes for 3 s before it answers a DROP
-	   11: refuses the first MAP and leaves the next unanswered */
+	   11: refuses the first MAP and leaves the next unanswered
+	   13: moves page tables away (RESERVE, MOVE, RETURN), as those after it; those before it
+	       are older ones, which drop entries
+	   14: moves them to another place than it was told
+	   15: stops its process before the first RETURN */
 	PROG_SESSION,
 	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after this many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */

@@ -1,7 +1,7 @@
 /*
  * Conversations with an agent: one command, one DONE, and one conversation at a time (client->io).
  *
- * How it fails: an agent that does not answer a DROP or a SAY in time is left alone (its process
+ * How it fails: an agent that does not answer a DROP, a MOVE or a SAY in time is left alone (its process
  * may be stopped) and answers later; that DONE has an older serial, and the next conversation skips
  * it. An agent that may leave a mapping half made (MAP, PROTECT, UNMAP, BACK, SWAP) is hung up on:
  * it connects again, and /proc says what has become of the mapping. A late answer to GONE matters
@@ -80,6 +80,8 @@ int agent_look(struct client *client, uint32_t serial, uint64_t *at)
 			return -ESRCH;
 		if (rc || msg.type != SESSION_DONE || msg.result > 4095)
 			return hang_up(client, -EPROTO);
+		if (msg.serial == client->return_serial)
+			client->return_serial = 0;
 		if (msg.serial != serial) {
 			late_done(client, msg.serial);
 			continue;
@@ -115,7 +117,8 @@ int agent_wait(struct client *client, uint32_t serial, uint64_t until_ms, uint64
 
 static bool leaves_half_done(uint16_t type)
 {
-	return type != SESSION_DROP && type != SESSION_SAY;
+	return type != SESSION_DROP && type != SESSION_SAY && type != SESSION_RESERVE &&
+	       type != SESSION_MOVE && type != SESSION_RETURN;
 }
 
 int agent_ask(struct client *client, struct session_msg *msg, int fd, uint64_t until_ms,

@@ -35,6 +35,7 @@
 #include "base/log.h"
 #include "base/visible.h"
 #include "memory/pages.h"
+#include "move_away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/lone_run.h"
@@ -249,10 +250,15 @@ static void gone_all(struct programs *p, struct mapped_segment *mseg, struct cli
 			log_warn("process %d still waits for segment %llu, which has gone: %s",
 				 (int)client->pid, (unsigned long long)mseg->id, why_not(rc));
 		told = i;
-		if (i + 1 == count || refs[i + 1].client != client)
+		if (i + 1 == count || refs[i + 1].client != client) {
+			if (lent.run)
+				move_away_forget(p, mseg, client, true);
 			mseg_look(p, mseg, client);
+		}
 	}
 	lent_end(&lent);
+	/* A program may have unmapped the segment since. */
+	move_away_forget(p, mseg, only, false);
 	mapping_refs_free(refs, count);
 }
 

@@ -37,6 +37,7 @@ struct client *client_make(struct programs *p, pid_t pid, uid_t uid)
 	pthread_mutex_init(&client->list, NULL);
 	time_slices_init(client);
 	STAILQ_INIT(&client->late);
+	STAILQ_INIT(&client->away);
 	RB_INIT(&client->attached);
 	return client;
 }
@@ -52,6 +53,7 @@ void client_put(struct client *client)
 	if (atomic_fetch_sub(&client->refs, 1) != 1)
 		return;
 	client->programs->client_released(client);
+	away_drop_all_notes(client);
 	mappings_close(&client->mappings);
 	if (client->uffd >= 0)
 		broker_release(client->programs, client->uid, client->uffd);

@@ -31,6 +31,7 @@
 #include <sys/types.h>
 #include <uv/tree.h>
 
+#include "away.h"
 #include "memory/store.h"
 #include "programs/proc/mappings.h"
 #include "time_slice.h"
@@ -87,6 +88,10 @@ struct client {
 	   orphan of the daemon before, of which only the memory is known. */
 	int pidfd;
 	bool pager_has; /* the pager has a reference; protected by life */
+	bool moves;	/* its agent knows RESERVE, MOVE and RETURN */
+	/* Its agent had page tables away when it came: an earlier daemon's, of which this one has
+	   no notes. */
+	bool came_away;
 	atomic_bool orphan;
 	/* An orphan whose missing pages are being pulled; the sweep's field. */
 	bool prefetched;
@@ -109,6 +114,7 @@ struct client {
 	pthread_mutex_t io; /* protects what follows */
 	uint32_t serial;
 	uint32_t mapped;	  /* serial of the last MAP; 0: none yet */
+	uint32_t return_serial;	  /* of a RETURN that is not answered yet; 0: none */
 	atomic_uint n_late;	  /* written under io */
 	STAILQ_HEAD(, late) late; /* GONEs that are not answered yet */
 
@@ -116,6 +122,7 @@ struct client {
 
 	pthread_mutex_t list;
 	struct attached_by_end attached; /* protected by list */
+	struct away_list away;		 /* likewise */
 };
 
 /* Makes a client, with a reference for the caller and all descriptors -1. NULL: no memory. */

@@ -84,7 +84,13 @@ static ssize_t read_from(int uffd, struct uffd_msg *msgs, size_t count)
 	return n < 0 ? -errno : n;
 }
 
-/* A reader counts a remap event before another thread may conclude that there was none: see
+/* Whether the event is a move of page tables that this daemon has asked for. */
+static bool is_noted(struct client *client, const struct uffd_msg *msg)
+{
+	return away_take_event(client, msg->arg.remap.from, msg->arg.remap.to, msg->arg.remap.len);
+}
+
+/* A reader counts a program's remap event before another thread may conclude that there was none: see
    uffd_remaps. */
 ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count)
 {
@@ -93,7 +99,7 @@ ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count)
 	atomic_fetch_add(&client->reading, 1);
 	n = read_from(client->uffd, msgs, count);
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
-		if (msgs[i].event == UFFD_EVENT_REMAP)
+		if (msgs[i].event == UFFD_EVENT_REMAP && !is_noted(client, &msgs[i]))
 			atomic_fetch_add(&client->remaps, 1);
 	atomic_fetch_sub(&client->reading, 1);
 	return n;
@@ -128,7 +134,7 @@ bool uffd_remaps(struct client *client, uint64_t *count)
 
 void uffd_take_event(struct client *client, const struct uffd_msg *msg)
 {
-	if (msg->event == UFFD_EVENT_REMAP)
+	if (msg->event == UFFD_EVENT_REMAP && !is_noted(client, msg))
 		client_look_soon(client);
 	else if (msg->event == UFFD_EVENT_FORK)
 		broker_release(client->programs, client->uid,
@@ -148,14 +154,22 @@ void client_wake_all(struct client *client)
 	kernel_uffd_wake(client->uffd, p->arena_lo, p->arena_hi - p->arena_lo);
 }
 
-void uffd_drain(struct client *client)
+void uffd_drain_but(struct client *client, uint64_t lo, uint64_t hi)
 {
 	struct uffd_msg msgs[UFFD_READ_MAX];
 	ssize_t n = uffd_read(client, msgs, UFFD_READ_MAX);
 
-	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++)
-		if (msgs[i].event == UFFD_EVENT_PAGEFAULT)
-			client_wake(client, msgs[i].arg.pagefault.address);
-		else
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*msgs); i++) {
+		uint64_t addr = msgs[i].arg.pagefault.address;
+
+		if (msgs[i].event != UFFD_EVENT_PAGEFAULT)
 			uffd_take_event(client, &msgs[i]);
+		else if (addr < lo || addr >= hi)
+			client_wake(client, addr);
+	}
+}
+
+void uffd_drain(struct client *client)
+{
+	uffd_drain_but(client, 0, 0);
 }

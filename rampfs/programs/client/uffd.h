@@ -24,10 +24,10 @@ int uffd_handshake(int uffd, struct ramp_err *err);
 int uffd_arm(struct client *client, uint64_t start, uint64_t end);
 void uffd_disarm(struct client *client, uint64_t start, uint64_t end);
 
-/* Counts the remap events so far. False: one is under way. */
+/* Counts the program's own remap events so far. False: one is under way. */
 bool uffd_remaps(struct client *client, uint64_t *count);
 
-/* Reads messages, without blocking, and counts the remap events among them. Returns the bytes
+/* Reads messages, without blocking, and counts the program's remap events among them. Returns the bytes
    read; -EAGAIN: none have come; -errno. */
 ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count);
 /* Handles a message that is not a page fault. */
@@ -35,6 +35,8 @@ void uffd_take_event(struct client *client, const struct uffd_msg *msg);
 /* Reads what has arrived, for a thread to which the kernel says EAGAIN. Page faults are woken,
    and come again. */
 void uffd_drain(struct client *client);
+/* The same, but leaves the page faults in [lo, hi) waiting: its segment is frozen. */
+void uffd_drain_but(struct client *client, uint64_t lo, uint64_t hi);
 /* Waits between two such tries: yields the processor, and sleeps from the ninth try on. */
 void uffd_let_others(int tries);
 

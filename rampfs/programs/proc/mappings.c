@@ -269,36 +269,26 @@ int mappings_copied(struct mappings *mappings, uint64_t start, uint64_t end, boo
 	return kernel_pagemap_find(mappings->pagemap, start, end, own, NULL);
 }
 
-int mappings_small(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at)
-{
-	struct kernel_page_kind small = {
-		.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_FILE,
-		.none = KERNEL_PAGE_HUGE,
-	};
-
-	return kernel_pagemap_find(mappings->pagemap, start, end, small, at);
-}
-
 int mappings_poisoned(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at)
 {
-	/* The store's pages are never swapped out. */
-	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED};
+	/* The store's pages are never swapped out. A marker of write protection is not WRITTEN. */
+	struct kernel_page_kind marked = {.all = KERNEL_PAGE_SWAPPED | KERNEL_PAGE_WRITTEN};
 
 	return kernel_pagemap_find(mappings->pagemap, start, end, marked, at);
 }
 
-static bool is_covered(const struct kernel_vma *vma, const struct address_range *covered, size_t n)
+static bool is_covered(const struct kernel_vma *vma, const struct address_range *ranges, size_t n)
 {
 	uint64_t at = vma->start;
 
 	for (size_t i = 0; i < n && at < vma->end; i++)
-		if (covered[i].start <= at && covered[i].end > at)
-			at = covered[i].end;
+		if (ranges[i].start <= at && ranges[i].end > at)
+			at = ranges[i].end;
 	return at >= vma->end;
 }
 
 int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
-		   const struct address_range *covered, size_t n)
+		   const struct revoked_ranges *known)
 {
 	const struct kernel_page_kind present = {.all = KERNEL_PAGE_PRESENT};
 	dev_t dev = mappings->store_dev;
@@ -311,9 +301,10 @@ int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t
 		if (rc <= 0)
 			break;
 		lo = vma.end;
-		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
+		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev ||
+		    is_covered(&vma, known->away, known->n_away))
 			continue;
-		rc = is_covered(&vma, covered, n)
+		rc = is_covered(&vma, known->covered, known->n_covered)
 			     ? kernel_pagemap_find(mappings->pagemap, vma.start, vma.end, present,
 						   NULL)
 			     : 1;

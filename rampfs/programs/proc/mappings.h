@@ -47,11 +47,17 @@ void mappings_close(struct mappings *mappings);
    fn returns nonzero. Returns that; 0; or -errno (-EBUSY: a mapping changes all the time). */
 int mappings_each(struct mappings *mappings, uint64_t lo, uint64_t hi, proc_mapping_fn *fn,
 		  void *arg);
+/* Mappings that a revoke knows of. */
+struct revoked_ranges {
+	const struct address_range *covered; /* sorted; nothing may be present there */
+	size_t n_covered;
+	const struct address_range *away; /* where page tables were moved to: no matter */
+	size_t n_away;
+};
 /* In the window: returns 0 if no page of the file `ino` is present in [lo, hi), and every mapping of
-   it there lies in `covered` (sorted, n entries), or the process has ended; -EBUSY: that is not so;
-   -errno: it can't be told. */
+   it there is known, or the process has ended; -EBUSY: that is not so; -errno: it can't be told. */
 int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
-		   const struct address_range *covered, size_t n);
+		   const struct revoked_ranges *known);
 /* Returns 1 if a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. Asks for all
    mappings of the process: milliseconds if there are thousands. */
 int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino);
@@ -65,10 +71,7 @@ int mappings_gap(struct mappings *mappings, uint64_t at, uint64_t end, struct ad
    -errno. `swapped`: pages that are swapped out count, too (poisoned pages look the same). */
 int mappings_copied(struct mappings *mappings, uint64_t start, uint64_t end, bool swapped);
 /* Returns 1 if a page there is poisoned, the first one at *at; 0; -errno. Pages of a private
-   mapping that are swapped out look the same. */
+   mapping that are swapped out look the same; the markers of write protection do not. */
 int mappings_poisoned(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at);
-/* Returns 1 if a page of a file is mapped by a small page-table entry there, the first one at
-   *at; 0; -errno. */
-int mappings_small(struct mappings *mappings, uint64_t start, uint64_t end, uint64_t *at);
 
 #endif

@@ -2,8 +2,7 @@
  * Says at CONNECT whether a segment may be moved: asks all processes, and the mount.
  *
  * Happy path (programs_may_move): each process that maps the segment's file has a session that
- * answers for it, can be looked into, and has no private copies of its pages. Then what these
- * processes have mapped by small pages is dropped (drop_ahead.c).
+ * answers for it, can be looked into, and has no private copies of its pages.
  *
  * How it fails: -EBUSY, with the process and the reason. Nothing has to be undone.
  */
@@ -12,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "drop_ahead.h"
 #include "inject.h"
 #include "may_move.h"
 #include "memory/pages.h"
@@ -204,8 +202,6 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 		rc = ask_search(&asking, seg);
 	if (!rc)
 		rc = may_move_ask_passthrough(p, seg, err);
-	if (!rc)
-		drop_ahead_cold(mseg);
 	mseg_put(p, mseg);
 	return rc;
 }

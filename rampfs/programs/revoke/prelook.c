@@ -10,7 +10,8 @@
  * counted (uffd.c). Or it comes with a new attach, which is counted as well. A fork's child has no
  * session: the look of CONNECT, and the lease before the bytes are freed, are for such children.
  *
- * The last step of the look is to drop what programs have mapped (drop_ahead.c).
+ * The last step of the look is to find places for the page tables that the revoke moves away
+ * (move_away.c).
  *
  * Attachments are registered for write protection only: with WP_ASYNC no page fault comes to the
  * daemon for that, and the program continues.
@@ -28,9 +29,9 @@
 
 #include "base/clock.h"
 #include "base/kernel.h"
-#include "drop_ahead.h"
 #include "prelook.h"
 #include "programs/attach/attachments.h"
+#include "programs/attach/move_away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/bounded.h"
@@ -196,18 +197,19 @@ static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_
 	rc = prelook_look(p, mseg, ino, err);
 	note_stopped(refs, count);
 	if (!rc)
-		drop_ahead_last(mseg, refs, count);
+		move_away_prepare(p, mseg);
 	mapping_refs_free(refs, count);
 	if (rc)
-		prelook_end(mseg);
+		prelook_end(p, mseg);
 	return rc;
 }
 
-void prelook_end(struct mapped_segment *mseg)
+void prelook_end(struct programs *p, struct mapped_segment *mseg)
 {
 	struct client_mappings *cm;
 
 	mseg->prelook.on = mseg->prelook.armed = false;
+	move_away_return(p, mseg);
 	if (mseg_armed(mseg))
 		return;
 	RB_FOREACH (cm, attached_by_client, &mseg->attached)

@@ -18,8 +18,8 @@ struct programs;
    the arena. change is held, and the segment is FROZEN. */
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count);
-/* Unregisters what the look has registered: no window comes. change is held. */
-void prelook_end(struct mapped_segment *mseg);
+/* Unregisters what the look has registered, and gives places up: no window comes. change is held. */
+void prelook_end(struct programs *p, struct mapped_segment *mseg);
 /* Checks that the lock of each memory that has the segment mapped can be had: registering takes it,
    and a program may keep it for as long as it likes. -EBUSY with the process that does. change is
    not held, since other threads would wait for it. */

@@ -2,15 +2,18 @@
  * Revoke: takes access away from every program, and gives it back.
  *
  * Happy path (programs_revoke): the mapped segment becomes FROZEN, so that nothing is resolved and
- * nothing attaches any more; every attachment is registered; all agents get their DROP at once;
- * when the last DONE is there, /proc is asked whether a page is present or a mapping is not
- * registered. From there on every load and store waits in a page fault that the pager leaves alone.
+ * nothing attaches any more; every attachment is registered; all agents get their MOVE at once, and
+ * move the page tables away (an older agent gets a DROP, and drops their entries); the events of
+ * these moves are read, without which they do not end; when the last DONE is there, /proc is asked
+ * whether a page is present or a mapping is not registered. From there on every load and store waits
+ * in a page fault that the pager leaves alone.
  *
- * The entries of a stopped process are dropped from outside (inject.c).
+ * The entries of a stopped process are dropped from outside (inject.c), unless its agent owes a
+ * RETURN (move_away.c): that is -EBUSY.
  *
  * How it fails: an agent does not answer until the deadline, or its process is stopped by a
  * debugger or a frozen cgroup; or a mapping is not covered. Then everything is made as it was
- * (thaw): unregistered, woken. No program has noticed more than a pause.
+ * (thaw): moved back, unregistered, woken. No program has noticed more than a pause.
  *
  * In the window there is no control loop, no allocation while agents are being asked, and no other
  * lock than those of the sessions: the caller's thread talks to the agents itself.
@@ -29,6 +32,7 @@
 #include "prelook.h"
 #include "programs/attach/agent_call.h"
 #include "programs/attach/attachments.h"
+#include "programs/attach/move_away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/process.h"
@@ -44,7 +48,7 @@
 struct drop {
 	struct client *client; /* of the refs */
 	size_t first, count;   /* its refs */
-	uint32_t serial;       /* of the last DROP */
+	uint32_t serial;       /* of the last MOVE or DROP */
 	bool locked, done;
 };
 
@@ -55,7 +59,7 @@ struct revoke {
 	struct mapping_ref *refs;
 	size_t n_refs;
 	struct drop *drops;
-	struct pollfd *polls;
+	struct pollfd *polls;	      /* the sessions, then the userfaultfds */
 	struct address_range *ranges; /* the refs' ranges */
 	size_t n_drops;
 	struct ramp_err *err;
@@ -91,7 +95,7 @@ static int revoke_take_stock(struct revoke *r)
 		return -ENOMEM;
 	r->n_drops = 0;
 	r->drops = calloc(r->n_refs + 1, sizeof(*r->drops));
-	r->polls = calloc(r->n_refs + 1, sizeof(*r->polls));
+	r->polls = calloc(r->n_refs + 1, 2 * sizeof(*r->polls));
 	r->ranges = calloc(r->n_refs + 1, sizeof(*r->ranges));
 	if (!r->drops || !r->polls || !r->ranges)
 		return -ENOMEM;
@@ -121,7 +125,7 @@ static int busy(struct revoke *r, struct client *client, const char *what)
 }
 
 /* Registers everything. 1: the table was old; take stock again. A process that is ending has closed
-   its session a little before its mappings go: it is waited for, and no DROP is needed there. */
+   its session a little before its mappings go: it is waited for, and no MOVE is needed there. */
 static int arm(struct revoke *r)
 {
 	int again = 0;
@@ -172,7 +176,8 @@ static int lock_session(struct revoke *r, struct drop *d)
 static int send_drop(struct revoke *r, struct drop *d)
 {
 	for (size_t i = 0; i < d->count;) {
-		struct session_msg msg = {.type = SESSION_DROP, .segment = r->mseg->id};
+		struct session_msg msg = {.type = d->client->moves ? SESSION_MOVE : SESSION_DROP,
+					  .segment = r->mseg->id};
 
 		for (; i < d->count && msg.count < SESSION_RANGES_MAX; i++) {
 			const struct mapping_ref *ref = &r->refs[d->first + i];
@@ -191,6 +196,29 @@ static int send_drop(struct revoke *r, struct drop *d)
 	return 0;
 }
 
+static void set_done(struct revoke *r, size_t i, size_t *left)
+{
+	r->drops[i].done = true;
+	r->polls[i].fd = r->polls[r->n_drops + i].fd = -1;
+	--*left;
+}
+
+/* Reads the events of the moves. The pager reads them as well, but may be busy, and a move ends the
+   sooner the sooner its event is read. The kernel sends an event when the move is made: so the DONE,
+   which comes when the agent has had a processor once more, need not be waited for. */
+static void take_events(struct revoke *r, size_t *left)
+{
+	for (size_t i = 0; i < r->n_drops; i++) {
+		struct drop *d = &r->drops[i];
+
+		if (!(r->polls[r->n_drops + i].revents & POLLIN))
+			continue;
+		uffd_drain_but(d->client, r->mseg->lo, r->mseg->hi);
+		if (away_moved_all(d->client, r->mseg->id, r->ranges + d->first, d->count))
+			set_done(r, i, left);
+	}
+}
+
 /* Takes the answers that have come; *left: how many agents have not answered yet. */
 static int take_answers(struct revoke *r, size_t *left)
 {
@@ -206,9 +234,7 @@ static int take_answers(struct revoke *r, size_t *left)
 		if (rc &&
 		    !((rc == -ESRCH || rc == -EAGAIN) && client_has_ended(d->client, r->until_ms)))
 			return busy(r, d->client, "maps it and its agent could not drop it");
-		d->done = true;
-		r->polls[i].fd = -1;
-		--*left;
+		set_done(r, i, left);
 	}
 	return 0;
 }
@@ -225,9 +251,11 @@ static int drop_stopped(struct revoke *r, struct drop *d)
 {
 	char why[INJECT_WHY];
 
+	if (move_away_owes(d->client))
+		return busy_why(r, d->client,
+				"is stopped, and has not taken back what an earlier move left");
 	if (inject_drop(d->client, r->ranges + d->first, d->count, r->until_ms, why))
 		return busy_why(r, d->client, why);
-	d->done = true;
 	return 0;
 }
 
@@ -245,8 +273,7 @@ static int find_stopped(struct revoke *r, size_t *left, bool late)
 			continue;
 		if (client_stopped(d->client)) {
 			rc = drop_stopped(r, d);
-			r->polls[i].fd = -1;
-			--*left;
+			set_done(r, i, left);
 		} else if (late) {
 			if (!inject_ready(d->client, why))
 				snprintf(why, sizeof(why), "its agent does not answer");
@@ -258,31 +285,39 @@ static int find_stopped(struct revoke *r, size_t *left, bool late)
 
 static int collect_answers(struct revoke *r)
 {
+	uint64_t look_ms = clock_ms() + PATIENCE_MS;
 	size_t left = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < r->n_drops; i++) {
 		bool done = r->drops[i].done;
 
-		r->polls[i] = (struct pollfd){.fd = done ? -1 : r->drops[i].client->sock,
-					      .events = POLLIN};
+		struct client *client = r->drops[i].client;
+
+		r->polls[i] = (struct pollfd){.fd = done ? -1 : client->sock, .events = POLLIN};
+		r->polls[r->n_drops + i] = (struct pollfd){
+			.fd = done || !client->moves ? -1 : client->uffd, .events = POLLIN};
 		left += !done;
 	}
 	while (!rc && left) {
-		int n = poll(r->polls, (nfds_t)r->n_drops, PATIENCE_MS);
+		int n = poll(r->polls, 2 * (nfds_t)r->n_drops, PATIENCE_MS);
 
 		bool late = clock_ms() >= r->until_ms;
 
-		if (n > 0)
+		if (n > 0) {
+			take_events(r, &left);
 			rc = take_answers(r, &left);
-		/* Also where an agent sends something all the time, but never the answer. */
-		if (!rc && left && (n <= 0 || late))
-			rc = find_stopped(r, &left, late);
+		}
+		/* Also where something comes all the time, but never the answer. */
+		if (rc || !left || (!late && clock_ms() < look_ms))
+			continue;
+		rc = find_stopped(r, &left, late);
+		look_ms = clock_ms() + PATIENCE_MS;
 	}
 	return rc;
 }
 
-/* Sends all DROPs, then waits for all answers. Sessions are locked in the order of the refs, by
+/* Sends all MOVEs, then waits for all answers. Sessions are locked in the order of the refs, by
    address. */
 static int drop_all(struct revoke *r)
 {
@@ -294,8 +329,10 @@ static int drop_all(struct revoke *r)
 		if (!atomic_load(&r->drops[i].client->stopped))
 			rc = send_drop(r, &r->drops[i]);
 	for (size_t i = 0; !rc && i < r->n_drops; i++)
-		if (atomic_load(&r->drops[i].client->stopped))
+		if (atomic_load(&r->drops[i].client->stopped)) {
 			rc = drop_stopped(r, &r->drops[i]);
+			r->drops[i].done = true;
+		}
 	if (!rc)
 		rc = collect_answers(r);
 	for (size_t i = 0; i < r->n_drops; i++)
@@ -314,8 +351,10 @@ static bool was_asked(const struct revoke *r, const struct client *client)
 
 static int look_clear(struct bounded *bounded, void *arg, struct client *client)
 {
+	const struct revoked_ranges none = {0};
+
 	(void)bounded;
-	return mappings_clear(&client->mappings, 0, UINT64_MAX, *(const uint64_t *)arg, NULL, 0);
+	return mappings_clear(&client->mappings, 0, UINT64_MAX, *(const uint64_t *)arg, &none);
 }
 
 /* Looks at the ready sessions without refs: a mapping that no look has found so far lies in one of
@@ -353,14 +392,19 @@ static int verify(struct revoke *r)
 {
 	struct programs *p = r->programs;
 	bool same = prelook_holds(p, r->mseg, r->refs, r->n_refs);
-	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX;
+	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX, remaps;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
 		struct drop *d = &r->drops[i];
+		struct address_range places[AWAY_MAX];
+		struct revoked_ranges known = {
+			.covered = r->ranges + d->first, .n_covered = d->count, .away = places};
 
-		rc = mappings_clear(&d->client->mappings, lo, hi, r->ino, r->ranges + d->first,
-				    d->count);
+		if (!same) /* what the pager has just read is noted */
+			(void)uffd_remaps(d->client, &remaps);
+		known.n_away = away_places(d->client, r->mseg->id, places);
+		rc = mappings_clear(&d->client->mappings, lo, hi, r->ino, &known);
 		if (rc)
 			rc = busy(r, d->client, "maps it and has changed that during the revoke");
 	}
@@ -376,6 +420,7 @@ static void thaw(struct programs *p, struct mapped_segment *mseg)
 	size_t count;
 
 	mseg->prelook.armed = false;
+	move_away_return(p, mseg);
 	mseg_go(p, mseg, MSEG_FROZEN, MSEG_OPEN);
 	if (mseg_refs(mseg, &refs, &count))
 		abort(); /* programs would wait for ever; the next daemon unregisters them */
@@ -501,7 +546,7 @@ void programs_restore(struct programs *p, struct seg *seg)
 		mseg_set_seg(mseg, seg);
 		thaw(p, mseg);
 	} else if (mseg->prelook.armed) {
-		prelook_end(mseg);
+		prelook_end(p, mseg);
 	}
 	pthread_mutex_unlock(&mseg->change);
 	mseg_put(p, mseg);

@@ -13,10 +13,12 @@ holder_on() { # a node, NAME [PREFIX...]
 says_core() { [ "$(ask "$1" core 0)" = "$2" ]; }
 core() { same "$2" "$(ask "$1" core 0)" "mincore's answer to $1, $3"; }
 answers() { same "$1" "$(ask "$2" "$3" "$4")" "$3 of 2 MiB from page $4, by $2"; }
-locked() { # NAME, KiB
+kib_locked() {
 	local pid=${1}_pid
-	same "$2" "$(awk '/^VmLck/ { print $2 }' "/proc/${!pid}/status")" "KiB that $1 has locked"
+	awk '/^VmLck/ { print $2 }' "/proc/${!pid}/status"
 }
+locked() { same "$2" "$(kib_locked "$1")" "KiB that $1 has locked"; } # NAME, KiB
+has_locked() { [ "$(kib_locked "$1")" = "$2" ]; }
 # From the requested pages, which are all there, the pull reads ahead.
 came() { # BYTES CAUSE
 	local bytes
@@ -48,7 +50,7 @@ rampfs-migrate --mode demand "$mnt/a/a/f" b
 within 10 test -e "$mnt/b/b/f"
 core root "-2560" "away"
 core user "+2560" "away"
-locked root 0
+within 10 has_locked root 0 # what a revoke has moved away is unmapped in the background
 answers "Cannot allocate memory" root lock 512
 answers "done" root msync 0
 answers "done" root fsync 0

@@ -1,0 +1,43 @@
+/*
+ * The page tables of a client that revokes have moved away, or are about to (away.c).
+ */
+#ifndef RAMP_PROGRAMS_AWAY_H
+#define RAMP_PROGRAMS_AWAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "base/ids.h"
+#include "programs/proc/mappings.h"
+
+#define AWAY_MAX 64u /* of one segment in one client, and for all in one agent */
+
+struct client;
+
+/* One mapping, and the place for its page tables. */
+struct away {
+	STAILQ_ENTRY(away) link;
+	ramp_segment_t id;
+	uint64_t home, at, len;
+	bool moved; /* the kernel has said so */
+};
+STAILQ_HEAD(away_list, away);
+
+/* Notes a place. -ENOMEM. */
+int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len);
+bool away_has(struct client *client, ramp_segment_t id);
+/* Takes a remap event: true where it is a move from a mapping to the place that is noted for it. */
+bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len);
+/* Copies the places that page tables were moved to, AWAY_MAX at most. Returns how many. */
+size_t away_places(struct client *client, ramp_segment_t id,
+		   struct address_range places[static AWAY_MAX]);
+/* Whether all of these ranges were moved away. */
+bool away_moved_all(struct client *client, ramp_segment_t id, const struct address_range *ranges,
+		    size_t count);
+void away_drop_notes(struct client *client, ramp_segment_t id);
+/* With the last reference to the client. */
+void away_drop_all_notes(struct client *client);
+
+#endif
