@@ -14,6 +14,7 @@
 
 #include "agent.h"
 #include "base/clock.h"
+#include "base/kernel.h"
 #include "base/session.h"
 #include "daemon_request.h"
 #include "say.h"
@@ -341,6 +342,10 @@ int remap_madvise(void *addr, uint64_t len, int advice)
 	} else if (advice == MADV_DOFORK) {
 		rc = say_refusal("madvise", EINVAL,
 				 "MADV_DOFORK: a child gets its mappings of segments by itself");
+	} else if (advice == MADV_GUARD_INSTALL) {
+		/* In a range whose writes are tracked the kernel would not return from it. */
+		rc = say_refusal("madvise", EINVAL,
+				 "MADV_GUARD_INSTALL: a segment takes no guard pages");
 	} else if (advice == MADV_REMOVE && any_locked(start, end)) {
 		rc = -EINVAL;
 	} else if (advice == MADV_REMOVE) {

@@ -298,6 +298,7 @@ void scenario_protect(void)
 	CHECK(madvise((void *)p, 4 * PAGE, MADV_RANDOM) == 0);
 	CHECK(madvise((void *)p, 4 * PAGE, MADV_DONTFORK) == 0);
 	CHECK(madvise((void *)p, 4 * PAGE, MADV_DOFORK) == -1 && errno == EINVAL);
+	CHECK(madvise((void *)p, 4 * PAGE, 102) == -1 && errno == EINVAL); /* GUARD_INSTALL */
 	p[2 * PAGE] = 9;
 	CHECK(madvise((void *)(p + 2 * PAGE), PAGE, MADV_REMOVE) == 0);
 	CHECK(p[2 * PAGE] == 0 && p[0] == 2 && byte_of_file(2 * PAGE) == 0);

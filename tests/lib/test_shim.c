@@ -25,7 +25,7 @@ static const struct quiet {
 	int lines;
 } alone[] = {
 	{"basic", 0},	{"partial", 0}, {"large", 2},	{"arguments", 1},  {"readonly", 0},
-	{"protect", 2}, {"remap", 3},	{"private", 0}, {"forks", 0},	   {"execs", 0},
+	{"protect", 3}, {"remap", 3},	{"private", 0}, {"forks", 0},	   {"execs", 0},
 	{"kin", 1},	{"threads", 0}, {"signals", 0}, {"daemonlike", 0}, {"leaver", 0},
 	{"flags", 0},	{"around", 0},	{"halfway", 0}, {"full", 1},	   {"taken", 1},
 };
