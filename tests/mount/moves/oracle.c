@@ -2,9 +2,10 @@
  * The oracle: live writers on two nodes, a segment that moves to and fro while they store, and
  * an account of every store.
  *
- *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small]
+ *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small|mixed]
  *
- * One process on each node keeps the segment mapped for the whole run. In each round the threads of
+ * One process on each node keeps the segment mapped for the whole run; with `mixed` two, which share the
+ * threads, and have it mapped by small and huge pages, 2 MiB by turns. In each round the threads of
  * one side bump counters in random pages, each store followed by one to a private mirror, with no
  * synchronisation at all, until the segment goes away under them (SIGBUS). The other side then,
  * before its first store, compares every byte: a counter is its mirror or its mirror plus one (the
@@ -37,12 +38,13 @@ struct shared {
 	atomic_int checked; /* the round whose check has passed */
 	atomic_int stopped; /* writers of this round that got SIGBUS */
 	atomic_int failed;
+	atomic_int ready[2];	    /* processes of that side that have begun */
 	atomic_ullong stores, late; /* late: counters that were their mirror plus one */
 	uint64_t mirror[];	    /* [page][thread] */
 };
 
 static struct shared *shared;
-static unsigned threads, rounds, moved, refused;
+static unsigned threads, rounds, moved, refused, processes = 1;
 static uint64_t pages;
 static uint8_t *segment;
 static __thread sigjmp_buf on_gone;
@@ -191,9 +193,18 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-static int side_main(unsigned side, const char *path)
+/* Makes every other 2 MiB a mapping of small pages. */
+static void mix(void)
 {
-	pthread_t ids[THREADS_MAX];
+	for (uint64_t at = 0; at < pages * PAGE; at += UINT64_C(4) << 20)
+		madvise(segment + at, UINT64_C(2) << 20, MADV_NOHUGEPAGE);
+}
+
+/* Process `which` of that side; the first one checks. */
+static int side_main(unsigned side, unsigned which, const char *path)
+{
+	unsigned from = threads * which / processes, to = threads * (which + 1) / processes;
+	pthread_t ids[THREADS_MAX] = {0};
 	struct writer writers[THREADS_MAX];
 	int fd, last = -1;
 
@@ -219,17 +230,26 @@ static int side_main(unsigned side, const char *path)
 				return 1;
 			}
 			close(fd);
-			if (round == 0)
+			if (processes > 1)
+				mix();
+			if (round == 0 && which == 0)
 				fill();
-			for (unsigned t = 0; t < threads; t++) {
+			for (unsigned t = from; t < to; t++) {
 				writers[t] = (struct writer){.thread = t, .side = side};
 				pthread_create(&ids[t], NULL, writer, &writers[t]);
 			}
 		}
+		if (which > 0) {
+			shared->ready[side]++;
+			wake(&shared->ready[side]);
+			continue;
+		}
 		check(round);
+		while (shared->ready[side] < (int)processes - 1 && !shared->failed)
+			while_it_is(&shared->ready[side], shared->ready[side]);
 		set(&shared->checked, round);
 	}
-	for (unsigned t = 0; segment && t < threads; t++)
+	for (unsigned t = from; segment && t < to; t++)
 		pthread_join(ids[t], NULL);
 	return 0;
 }
@@ -305,13 +325,14 @@ int main(int argc, char **argv)
 {
 	/* Each end has its own mount; renames go through the first one, or with `own` through the owner's. */
 	char paths[2][600], own[2][600];
-	pid_t children[2];
+	pid_t children[4];
+	unsigned count;
 	int fd, status, rc;
 
 	setlinebuf(stdout);
 	if (argc != 8 && argc != 9) {
-		fprintf(stderr,
-			"Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS [small]\n");
+		fprintf(stderr, "Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS "
+				"[small|mixed]\n");
 		return 2;
 	}
 	for (int s = 0; s < 2; s++) {
@@ -323,6 +344,10 @@ int main(int argc, char **argv)
 	rounds = (unsigned)atoi(argv[7]);
 	if (threads < 1 || threads > THREADS_MAX || pages == 0)
 		return 2;
+	if (argc == 9 && strcmp(argv[8], "mixed") == 0) {
+		processes = 2;
+		argc = 8;
+	}
 	shared = mmap(NULL, sizeof(*shared) + pages * threads * 8, PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shared->checked = -1; /* round 0 begins at once */
@@ -333,21 +358,21 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	close(fd);
-	for (unsigned s = 0; s < 2; s++) {
-		children[s] = fork();
-		if (children[s] == 0)
-			_exit(side_main(s, own[s]));
+	for (count = 0; count < 2 * processes; count++) {
+		children[count] = fork();
+		if (children[count] == 0)
+			_exit(side_main(count % 2, count / 2, own[count % 2]));
 	}
 	rc = move_to_and_fro(paths);
 	set(&shared->round, -1);
 	wake(&shared->checked); /* the writers sleep on it */
-	for (int s = 0; s < 2; s++) {
+	for (unsigned s = 0; s < count; s++) {
 		for (int i = 0; rc && i < 50 && waitpid(children[s], &status, WNOHANG) == 0; i++)
 			nap(100000);
 		if (rc)
 			kill(children[s], SIGKILL);
 		if (waitpid(children[s], &status, 0) > 0 && status) {
-			printf("side %d ended with status %x\n", s, (unsigned)status);
+			printf("side %u ended with status %x\n", s % 2, (unsigned)status);
 			rc = 1;
 		}
 	}
