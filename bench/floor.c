@@ -10,6 +10,9 @@
  *	floor revoke MIB small|huge REPS
  *					us per revoke with three writers: register from outside,
  *					the agent's MADV_DONTNEED; one a line
+ *	floor agent COUNT		us per question to an agent, a thread at real-time priority
+ *					beside three writers, and its answer, over a unix socket; one a
+ *					line
  *	floor roundtrip COUNT		us per message round trip over TCP on loopback, one a line
  *	floor commit DIR COUNT		us per commit of three voters, one a line: a leader sends 4 KiB to
  *					two followers, each of the three appends them to a file in DIR
@@ -448,6 +451,46 @@ static int floor_revoke(size_t mib, int huge, int reps)
 	return 0;
 }
 
+/* ---- agent ---- */
+
+static int floor_agent(int count)
+{
+	size_t bytes = 4u << 20;
+	int fd = tmpfs_file("never", bytes), ctl[2];
+	struct sched_param rr = {.sched_priority = 10};
+	pthread_t writers[3];
+	pid_t child;
+	char byte = 0;
+
+	must(fallocate(fd, 0, 0, (off_t)bytes) == 0, "fallocate");
+	must(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ctl) == 0, "socketpair");
+	child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		map_at(AT, fd, bytes);
+		revoke_bytes = bytes;
+		for (uintptr_t i = 0; i < 3; i++)
+			pthread_create(&writers[i], NULL, write_at_random, (void *)i);
+		sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &rr);
+		while (read(ctl[1], &byte, 1) == 1 && write(ctl[1], &byte, 1) == 1)
+			;
+		_exit(0);
+	}
+	sched_setscheduler(0, SCHED_RR, &rr);
+	usleep(100000); /* the writers touch all of it */
+	for (int i = 0; i < count; i++) {
+		uint64_t since;
+
+		usleep(5000);
+		since = now_ns();
+		must(write(ctl[0], "q", 1) == 1 && read(ctl[0], &byte, 1) == 1, "agent");
+		printf("%.1f\n", (double)(now_ns() - since) / 1e3);
+	}
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return 0;
+}
+
 /* ---- round trip ---- */
 
 static int floor_roundtrip(int count)
@@ -571,12 +614,14 @@ int main(int argc, char **argv)
 	if (argc == 5 && strcmp(argv[1], "revoke") == 0)
 		return floor_revoke(strtoul(argv[2], NULL, 10), strcmp(argv[3], "huge") == 0,
 				    atoi(argv[4]));
+	if (argc == 3 && strcmp(argv[1], "agent") == 0)
+		return floor_agent(atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "roundtrip") == 0)
 		return floor_roundtrip(atoi(argv[2]));
 	if (argc == 4 && strcmp(argv[1], "commit") == 0)
 		return floor_commit(argv[2], atoi(argv[3]));
 	fprintf(stderr,
 		"Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
-		"REPS | roundtrip COUNT | commit DIR COUNT\n");
+		"REPS | agent COUNT | roundtrip COUNT | commit DIR COUNT\n");
 	return 2;
 }
