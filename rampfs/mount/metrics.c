@@ -125,6 +125,70 @@ static void put_peer_pulls(const struct peer_counts *c, FILE *out)
 		peer_line(out, c, "peer_pulled_bytes_total", c->pull[i].node, "", c->pull[i].bytes);
 }
 
+static void put_rdma_left(const struct peer_counts *c, const struct tp_peer *rdma, FILE *out)
+{
+	static const char *const reasons[] = {[TP_LEFT_SHORT] = ",reason=\"short\"",
+					      [TP_LEFT_MEMORY] = ",reason=\"memory\"",
+					      [TP_LEFT_CUT] = ",reason=\"cut\"",
+					      [TP_LEFT_OTHER] = ",reason=\"other\""};
+
+	head(out, "rdma_left_to_tcp_total", "counter",
+	     "parts of segments that were not registered for a node");
+	for (size_t i = 0; i < c->n_control; i++)
+		for (int why = 0; why < TP_LEFT_REASONS; why++)
+			peer_line(out, c, "rdma_left_to_tcp_total", rdma[i].node, reasons[why],
+				  rdma[i].left[why]);
+}
+
+static void put_rdma_reads(const struct peer_counts *c, const struct tp_peer *rdma, FILE *out)
+{
+	head(out, "rdma_read_bytes_total", "counter", "bytes read from a node by RDMA READs");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_read_bytes_total", rdma[i].node, "", rdma[i].read_bytes);
+	head(out, "rdma_reads_total", "counter", "RDMA READs of a node's memory");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_reads_total", rdma[i].node, "", rdma[i].reads);
+	head(out, "rdma_reads_again_total", "counter", "reads that were made again over TCP");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_reads_again_total", rdma[i].node, "", rdma[i].again);
+	head(out, "rdma_queue_pairs_lost_total", "counter",
+	     "queue pairs lost with reads under way");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_queue_pairs_lost_total", rdma[i].node, "", rdma[i].lost);
+}
+
+static void put_rdma_metrics(struct mount *m, const struct peer_counts *c, FILE *out)
+{
+	struct tp_peer *rdma = calloc(c->n_control + 1, sizeof(*rdma));
+	bool device = false;
+
+	if (!rdma)
+		return;
+	/* One more than there are peers: it says whether there is a device. */
+	for (size_t i = 0; i <= c->n_control; i++) {
+		rdma[i].node = i < c->n_control ? c->control[i].node : m->self;
+		device = pull_rdma(m->config.pull, &rdma[i]);
+	}
+	metric(out, "rdma_device", "gauge", "1 while this node has an RDMA device", device);
+	head(out, "rdma_queue_pairs", "gauge", "connections over RDMA, by which end reads");
+	for (size_t i = 0; i < c->n_control; i++) {
+		peer_line(out, c, "rdma_queue_pairs", rdma[i].node, ",reader=\"here\"",
+			  rdma[i].reading);
+		peer_line(out, c, "rdma_queue_pairs", rdma[i].node, ",reader=\"there\"",
+			  rdma[i].read_by);
+	}
+	head(out, "rdma_registered_bytes", "gauge", "memory here that a node may read");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_registered_bytes", rdma[i].node, "",
+			  rdma[i].registered_bytes);
+	head(out, "rdma_chunks_total", "counter", "parts of segments registered for a node");
+	for (size_t i = 0; i < c->n_control; i++)
+		peer_line(out, c, "rdma_chunks_total", rdma[i].node, "", rdma[i].chunks);
+	put_rdma_left(c, rdma, out);
+	put_rdma_reads(c, rdma, out);
+	free(rdma);
+}
+
 static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FILE *out)
 {
 	struct peer_counts *c = calloc(1, sizeof(*c));
@@ -151,6 +215,7 @@ static void put_peer_metrics(struct mount *m, const struct node_list *nodes, FIL
 		peer_line(out, c, "peer_reconnects_total", c->control[i].node, "",
 			  c->control[i].reconnects);
 	put_peer_pulls(c, out);
+	put_rdma_metrics(m, c, out);
 	free(c);
 }
 

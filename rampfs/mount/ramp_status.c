@@ -21,6 +21,14 @@ static bool has_no_vote(struct mount *m, const struct node_row *row)
 	return row->role == NODE_VOTER && meta_gets_no_vote(m->config.meta, row->node);
 }
 
+/* Returns whether pages of that node are read over RDMA, or, of this node, whether it has a device. */
+static bool is_rdma(struct mount *m, ramp_node_t node)
+{
+	struct tp_peer peer = {.node = node};
+
+	return pull_rdma(m->config.pull, &peer) && (peer.offers || node == m->self);
+}
+
 void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 {
 	ramp_node_t leader = meta_leader(m->config.meta);
@@ -28,9 +36,12 @@ void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 	for (size_t i = 0; i < nodes->n; i++) {
 		const struct node_row *row = &nodes->row[i];
 
-		fprintf(out, "%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 "%s%s%s\n",
+		fprintf(out,
+			"%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64
+			" transport=%s%s%s%s\n",
 			row->name, row->role == NODE_VOTER ? "voter" : "standby",
 			facts_node_state(m, row), row->address, row->capacity, row->incarnation,
+			is_rdma(m, row->node) ? "verbs" : "tcp",
 			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "",
 			has_no_vote(m, row) ? " no-vote" : "");
 	}
@@ -300,8 +311,9 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 	fprintf(out, "requests waiting: %u\n", park_count(m->park));
 	fprintf(out, "\nnodes: %zu\n", nodes->n);
 	for (size_t i = 0; i < nodes->n; i++)
-		fprintf(out, "  %s  %s  %s\n", nodes->row[i].name,
-			facts_node_state(m, &nodes->row[i]), nodes->row[i].address);
+		fprintf(out, "  %s  %s  %s%s\n", nodes->row[i].name,
+			facts_node_state(m, &nodes->row[i]), nodes->row[i].address,
+			is_rdma(m, nodes->row[i].node) ? "  RDMA" : "");
 	put_segments(m, nodes, out);
 	put_moves(nodes, moves, n_moves, out);
 	put_users(uses, n_users, out);

@@ -131,6 +131,11 @@ uint64_t link_span(const struct link *link, const struct pulled *pulled, uint64_
 	       RAMP_PAGE_BYTES;
 }
 
+bool link_lands(const struct link *link, const struct pulled *pulled, uint64_t page)
+{
+	return link_ops(link)->lands(link->conn, &pulled->source.key, page * RAMP_PAGE_BYTES);
+}
+
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 	      const struct fault_waiter *waiter, uint8_t *bounce)
 {

@@ -70,6 +70,8 @@ void link_free(struct link *link);
    Called before they are claimed; true until the connection is used again. */
 uint64_t link_span(const struct link *link, const struct pulled *pulled, uint64_t first,
 		   uint64_t count);
+/* True: a read of that page lands without a processor. As link_span. */
+bool link_lands(const struct link *link, const struct pulled *pulled, uint64_t page);
 /* Posts a read of pages that are claimed, within one span. `waiter`: waits for the first of them;
    NULL: no page fault does. `bounce`: of bounce_take, the flight's from here on. -EAGAIN: too many
    are under way. */

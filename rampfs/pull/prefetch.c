@@ -81,7 +81,9 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
 	won = link_span(link, pulled, page, claim_request_leaves(request, page, won));
 	won = pages_claim(pulled->seg, page, won);
-	buffer = waits ? NULL : bounce_take(&link->links->bounce, pulled, page, won);
+	buffer = waits || link_lands(link, pulled, page)
+			 ? NULL
+			 : bounce_take(&link->links->bounce, pulled, page, won);
 	if (won && link_post(link, pulled, page, won, NULL, buffer)) {
 		bounce_put(&link->links->bounce, buffer);
 		pages_give_back(pulled->seg, page, won);

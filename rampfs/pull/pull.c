@@ -84,6 +84,11 @@ void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t in
 	pulled_source_over(pull, node, incarnation);
 }
 
+bool pull_rdma(struct pull *pull, struct tp_peer *out)
+{
+	return pull->config.tp->ops->peer(pull->config.tp, out);
+}
+
 size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max)
 {
 	size_t n = 0;

@@ -115,6 +115,9 @@ struct pull_status {
 };
 void pull_status(struct pull *pull, struct pull_status *status);
 
+/* Fills the figures of RDMA with out->node. False: this node has no device. */
+bool pull_rdma(struct pull *pull, struct tp_peer *out);
+
 /* Pages that have come from each node in this daemon's life. */
 #define PULL_PEERS 64
 struct pull_peer {

@@ -31,7 +31,7 @@ static void json_add_name(cJSON *object, const char *name)
 	cJSON_AddStringToObject(object, "name", text);
 }
 
-/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [leader] [here]" */
 static void json_add_node(cJSON *nodes, char *line)
 {
 	static const char *const fields[] = {"name", "role", "state", "address"};
@@ -47,6 +47,8 @@ static void json_add_node(cJSON *nodes, char *line)
 			cJSON_AddNumberToObject(node, "capacity_bytes", strtod(word + 9, NULL));
 		else if (strncmp(word, "incarnation=", 12) == 0)
 			cJSON_AddStringToObject(node, "incarnation", word + 12);
+		else if (strncmp(word, "transport=", 10) == 0)
+			cJSON_AddStringToObject(node, "transport", word + 10);
 		else
 			cJSON_AddBoolToObject(node, word, true);
 	}

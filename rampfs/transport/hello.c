@@ -517,3 +517,8 @@ int hello_session_key(const struct hello *hello, bool from_dialer, uint8_t key[H
 		     from_dialer ? "session, dialer to acceptor" : "session, acceptor to dialer",
 		     key);
 }
+
+int hello_secret(const struct hello *hello, uint8_t secret[HMAC_BYTES])
+{
+	return proof(hello, "secret of the session", secret);
+}

@@ -137,5 +137,7 @@ void hello_sent(struct hello *hello, size_t len);
  * bytes that the dialer sends.
  */
 int hello_session_key(const struct hello *hello, bool from_dialer, uint8_t key[HMAC_BYTES]);
+/* The same at both ends: makes the secret of this connection from which peer_key derives keys. */
+int hello_secret(const struct hello *hello, uint8_t secret[HMAC_BYTES]);
 
 #endif

@@ -47,6 +47,11 @@ enum proto_type {
 
 	PROTO_CLOCK = 0x30,   /* S -> T: asks for T's clock, and perhaps for the steps of a trace */
 	PROTO_CLOCKED = 0x31, /* T -> S, after the steps that were asked for */
+	PROTO_VERBS_WANTED = 0x40,   /* T -> S: verbs/message.h has this and the following */
+	PROTO_VERBS_AT = 0x41,	     /* S -> T: where its adapter listens */
+	PROTO_REGIONS_WANTED = 0x42, /* T -> S: asks for the regions of one key. Repeated */
+	PROTO_REGIONS = 0x43,	     /* S -> T: memory that T may read */
+
 	PROTO_STEP = 0x32, /* T -> S, and S -> requester, before the ANSWER: one step of a trace */
 };
 

@@ -4,7 +4,7 @@
  * A target opens two connections to a source, one for demand and one for prefetch (the RAMP paper
  * states as its flaw that it shared one), posts reads and reaps completions; received bytes land in
  * the caller's memory itself. With TCP the source's serve thread answers from what serve/serve.c
- * exports. With verbs (to come: verbs/) a read is an RDMA READ, and no thread runs at the source.
+ * exports. With verbs (verbs/) a read is an RDMA READ, and no thread runs at the source.
  *
  * A key names a segment and one grant of it, that of one attempt. It is granted (tp_export) before TRANSFER and revoked
  * (tp_unexport) before access at the source is given back; after tp_unexport returns, no byte of
@@ -121,6 +121,29 @@ struct tp_stats {
 	uint64_t rejected; /* connections closed for a protocol violation */
 };
 
+/* Why a part of a segment is left to TCP. */
+enum tp_left {
+	TP_LEFT_SHORT,	/* a run that is not worth a registration */
+	TP_LEFT_MEMORY, /* no memory may be pinned */
+	TP_LEFT_CUT,	/* pages that are not there any more */
+	TP_LEFT_OTHER,
+	TP_LEFT_REASONS
+};
+
+/* RDMA between this node and another one. */
+struct tp_peer {
+	ramp_node_t node;
+	bool offers;		   /* it has said where its adapter takes connections */
+	unsigned reading, read_by; /* queue pairs: this node reads there, it reads here */
+	/* As a source. */
+	uint64_t registered_bytes;		/* that it may read now */
+	uint64_t chunks, left[TP_LEFT_REASONS]; /* ever: registered, left to TCP */
+	/* As a target. */
+	uint64_t read_bytes, reads; /* by READs */
+	uint64_t again;		    /* reads that were begun by READs, and made again over TCP */
+	uint64_t lost;		    /* queue pairs that were lost while reads were under way */
+};
+
 enum tp_state { TP_CONNECTING, TP_READY, TP_FAILED };
 
 /* The operations of a transport. No slot is NULL. */
@@ -155,6 +178,9 @@ struct tp_ops {
 	   at least one. It holds until the next call on this connection but `fd`. Without a system
 	   call, without a lock. TCP: len. */
 	size_t (*span)(struct tp_conn *conn, const struct tp_key *key, uint64_t offset, size_t len);
+	/* True: a read of the byte at `offset` lands in its place without a processor, so it is of no
+	   use to have it land elsewhere first. As cheap as span. TCP: false. */
+	bool (*lands)(struct tp_conn *conn, const struct tp_key *key, uint64_t offset);
 	/* Posts a read, within one span. 0; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
 	   says; -ENOTCONN: not TP_READY. */
 	int (*read)(struct tp_conn *conn, const struct tp_read *read);
@@ -170,6 +196,8 @@ struct tp_ops {
 	   closed. */
 	void (*stop)(struct tp *tp);
 	void (*stats)(struct tp *tp, struct tp_stats *stats);
+	/* Fills the figures of RDMA with out->node. False: this node reads and serves over TCP alone. */
+	bool (*peer)(struct tp *tp, struct tp_peer *out);
 };
 
 struct tp {
@@ -201,10 +229,8 @@ struct transport_config {
 	const char *address; /* HOST:PORT of this node; until transport_open returns */
 };
 
-/* 0; -ENOTSUP: this version has no such transport. */
-int transport_check(enum transport_choice choice, struct ramp_err *err);
-/* Opens the transports that reads of other nodes need. The caller ends it with ops->stop. -ENOTSUP as
-   transport_check. */
+/* Opens the transports that reads of other nodes need. The caller ends it with ops->stop. -ENODEV: VERBS,
+   and no RDMA device has this node's address. Blocks to resolve it. */
 int transport_open(const struct transport_config *config, struct tp **out, struct ramp_err *err);
 
 #endif

@@ -271,7 +271,9 @@ START_TEST(the_choice_of_a_transport)
 {
 	static const enum transport_choice choices[] = {TRANSPORT_AUTO, TRANSPORT_TCP,
 							TRANSPORT_VERBS};
+	/* At a loopback address there is no RDMA device, also where the machine has one. */
 	const bool there = choices[_i] != TRANSPORT_VERBS;
+	static const char *const names[] = {"verbs", "tcp"};
 	struct transport_config config = {.choice = choices[_i], .address = "127.0.0.1:7"};
 	struct node node = {0};
 	struct ramp_err err = {0};
@@ -279,12 +281,11 @@ START_TEST(the_choice_of_a_transport)
 	node_start(&node, 1, ID_S);
 	config.peers = node.peers;
 	config.loop = node.loop;
-	ck_assert_int_eq(transport_check(choices[_i], &err), there ? 0 : -ENOTSUP);
-	ck_assert_int_eq(transport_open(&config, &node.tp, &err), there ? 0 : -ENOTSUP);
+	ck_assert_int_eq(transport_open(&config, &node.tp, &err), there ? 0 : -ENODEV);
 	if (there)
-		ck_assert_str_eq(node.tp->ops->name, "tcp");
+		ck_assert_str_eq(node.tp->ops->name, names[_i]);
 	else
-		ck_assert_ptr_nonnull(strstr(err.text, "this version has no RDMA backend"));
+		ck_assert_ptr_nonnull(strstr(err.text, "transport=verbs: "));
 	node_stop(&node);
 }
 END_TEST

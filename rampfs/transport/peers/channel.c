@@ -61,6 +61,7 @@ struct channel {
 	uv_poll_t poll;
 	char endpoint[ENDPOINT_TEXT_BYTES];
 	_Atomic enum channel_state state; /* changed by the loop, or under peer->lock */
+	uint8_t secret[HMAC_BYTES];
 
 	/* Out; protected by peer->lock. */
 	struct hmac *out_mac;
@@ -134,6 +135,7 @@ static void free_channel(struct channel *channel)
 	}
 	hmac_close(channel->in_mac);
 	hmac_close(channel->out_mac);
+	hmac_wipe(channel->secret, sizeof(channel->secret));
 	free(channel->in);
 	free(channel);
 }
@@ -156,6 +158,8 @@ int channel_open(struct peer *peer, const struct stream *stream, const struct he
 		rc = open_mac(&channel->out_mac, hello, dialed);
 	if (!rc)
 		rc = open_mac(&channel->in_mac, hello, !dialed);
+	if (!rc)
+		rc = hello_secret(hello, channel->secret);
 	if (!rc)
 		rc = uv_poll_init(loop_uv(peer->peers->loop), &channel->poll, stream->fd);
 	if (rc) {
@@ -190,6 +194,11 @@ void channel_start(struct channel *channel)
 		channel_go(channel, CHANNEL_NEW, CHANNEL_UP);
 	pthread_mutex_unlock(lock);
 	channel_wait(channel, false);
+}
+
+int channel_key(const struct channel *channel, const char *label, uint8_t key[HMAC_BYTES])
+{
+	return hmac_derive(channel->secret, label, NULL, 0, key);
 }
 
 const char *channel_endpoint(const struct channel *channel)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hmac.h"
 
 struct channel;
 struct hello;
@@ -21,6 +22,8 @@ struct stream;
 int channel_open(struct peer *peer, const struct stream *stream, const struct hello *hello,
 		 bool dialed, struct ramp_err *err);
 void channel_start(struct channel *channel);
+/* Derives a key of this connection, the same at both ends. Any thread, peer->lock held. */
+int channel_key(const struct channel *channel, const char *label, uint8_t key[HMAC_BYTES]);
 /* Sends one message, as peer_send says. Any thread, peer->lock held; *wake: call loop_wake_send for
    peers->wake after. */
 int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake);

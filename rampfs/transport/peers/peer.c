@@ -293,6 +293,20 @@ int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *b
 	return rc;
 }
 
+int peer_key(struct peers *peers, ramp_node_t node, const char *label, uint8_t key[HMAC_BYTES])
+{
+	struct peer *peer = peer_find(peers, node);
+	int rc = -EHOSTUNREACH;
+
+	if (!peer)
+		return rc;
+	pthread_mutex_lock(&peer->lock);
+	if (peer->channel)
+		rc = channel_key(peer->channel, label, key);
+	pthread_mutex_unlock(&peer->lock);
+	return rc;
+}
+
 bool peer_up(struct peers *peers, ramp_node_t node)
 {
 	struct peer *peer = peer_find(peers, node);

@@ -17,7 +17,7 @@
  * One TCP port per node takes control and data connections; the hello's class says which. Data
  * connections go to the transport (peers_data.h).
  *
- * Thread-safety: peer_send, peer_up, peer_incarnation, peer_instance, peers_status and
+ * Thread-safety: peer_send, peer_key, peer_up, peer_incarnation, peer_instance, peers_status and
  * peers_rejected from any thread; the rest on the control loop's thread (before the loop runs, or
  * on it). Handlers and callbacks run on the control loop, with no lock held: they may call
  * anything here but peers_close.
@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hmac.h"
 #include "base/ids.h"
 #include "base/loop.h"
 #include "base/wire.h"
@@ -91,6 +92,12 @@ int peer_send(struct peers *peers, ramp_node_t node, uint8_t type, const void *b
 typedef void peer_handler(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			  struct wire_r *body);
 void peers_on(struct peers *peers, uint8_t type, peer_handler *handler, void *arg);
+
+/*
+ * Derives a key that only this node and `node` know, and which ends with their control connection:
+ * the same at both ends for the same label. 0, or -EHOSTUNREACH where the node is not up.
+ */
+int peer_key(struct peers *peers, ramp_node_t node, const char *label, uint8_t key[HMAC_BYTES]);
 
 bool peer_up(struct peers *peers, ramp_node_t node);
 /* Returns the incarnation that the peer proved in its last hello; 0: none yet. */

@@ -49,6 +49,13 @@ static void tcp_stats(struct tp *tp, struct tp_stats *stats)
 	tcp_serve_stats(tcp->serve, stats);
 }
 
+static bool tcp_peer(struct tp *tp, struct tp_peer *out)
+{
+	(void)tp;
+	*out = (struct tp_peer){.node = out->node};
+	return false;
+}
+
 static const struct tp_ops tcp_ops = {
 	.name = "tcp",
 	.export = tcp_export,
@@ -59,11 +66,13 @@ static const struct tp_ops tcp_ops = {
 	.state = tcp_state,
 	.incarnation = tcp_incarnation,
 	.span = tcp_span,
+	.lands = tcp_lands,
 	.read = tcp_read,
 	.reap = tcp_reap,
 	.close = tcp_close,
 	.stop = tcp_stop,
 	.stats = tcp_stats,
+	.peer = tcp_peer,
 };
 
 int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err)

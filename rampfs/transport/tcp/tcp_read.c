@@ -308,6 +308,14 @@ size_t tcp_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset,
 	return len;
 }
 
+bool tcp_lands(struct tp_conn *conn, const struct tp_key *key, uint64_t offset)
+{
+	(void)conn;
+	(void)key;
+	(void)offset;
+	return false;
+}
+
 int tcp_read(struct tp_conn *base, const struct tp_read *read)
 {
 	struct tcp_conn *conn = conn_of(base);
