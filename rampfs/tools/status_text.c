@@ -78,20 +78,32 @@ static void put_size(char *out, size_t cap, double bytes)
 	snprintf(out, cap, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
 }
 
-/* "NAME voter up HOST:PORT capacity=N incarnation=HEX [leader] [here]" */
+/* Adds a word from the end of a node's line. */
+static void note(char *notes, size_t cap, const char *word)
+{
+	size_t len = strlen(notes);
+
+	if (strcmp(word, "transport=verbs") == 0)
+		word = "RDMA";
+	else if (strncmp(word, "transport=", 10) == 0)
+		return;
+	snprintf(notes + len, cap - len, "%s%.12s", len ? ", " : "", word);
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [leader] [here]" */
 static void node_row(struct text_table *t, char *line)
 {
-	char *word[8] = {NULL}, *save, notes[64] = "", capacity[32] = "";
+	char *word[10] = {NULL}, *save, notes[64] = "", capacity[32] = "";
 	int n = 0;
 
-	for (char *w = strtok_r(line, " ", &save); w && n < 8; w = strtok_r(NULL, " ", &save))
+	for (char *w = strtok_r(line, " ", &save); w && n < 10; w = strtok_r(NULL, " ", &save))
 		word[n++] = w;
 	if (n < 6)
 		return;
 	if (strncmp(word[4], "capacity=", 9) == 0)
 		put_size(capacity, sizeof(capacity), strtod(word[4] + 9, NULL));
-	snprintf(notes, sizeof(notes), "%.20s%s%.20s", n > 6 ? word[6] : "", n > 7 ? ", " : "",
-		 n > 7 ? word[7] : "");
+	for (int i = 6; i < n; i++)
+		note(notes, sizeof(notes), word[i]);
 	text_table_add(
 		t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
 }

@@ -31,8 +31,11 @@ int device_resolve(const char *address, struct device_addresses *out, struct ram
    choice. -ENODEV: none has, and `err` says why. */
 int device_open(const struct device_addresses *addresses, struct device **out,
 		struct ramp_err *err);
-/* Every queue pair and every region of the device is gone. */
+/* Every queue pair and every region that was made of the device by others is gone. */
 void device_close(struct device *device);
+/* Lets go of devices that are being removed: librdmacm keeps them open, and some kernel modules wait
+   for that. */
+void device_let_go(void);
 
 const char *device_name(const struct device *device);
 struct ibv_context *device_context(const struct device *device);

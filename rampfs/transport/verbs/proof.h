@@ -40,7 +40,7 @@ struct proof_answer {
 
 int proof_put_request(const struct proof_request *request, const uint8_t key[HMAC_BYTES],
 		      const uint8_t challenge[PROOF_CHALLENGE_BYTES], uint8_t out[PROOF_BYTES]);
-/* Reads a request, which is not proved yet: who it says it is. 0; -EPROTO, -EPROTONOSUPPORT. */
+/* Reads a request, which is not proved by that. 0; -EPROTO, -EPROTONOSUPPORT. */
 int proof_get_request(const void *data, size_t len, struct proof_request *request,
 		      struct ramp_err *err);
 /* 0; -EKEYREJECTED: it does not know the key. */

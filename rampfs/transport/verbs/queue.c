@@ -441,7 +441,7 @@ int queue_reap(struct queue *queue, unsigned *slots, int max, struct ramp_err *e
 		queue->more = false;
 		if (n == max || n == QUEUE_REAP_MAX)
 			return n;
-		/* What came before it was armed makes no event. */
+		/* A completion from before it was armed makes no event. */
 		if (!queue->lost.code && !queue_look(queue, &queue->lost) &&
 		    !queue_arm(queue, &queue->lost)) {
 			after = queue_poll(queue, slots + n, max - n);

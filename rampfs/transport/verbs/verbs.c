@@ -64,6 +64,7 @@ static void verbs_forget_device(struct verbs *verbs)
 	regions_set_device(verbs->regions, NULL);
 	accept_close(accept);
 	device_close(verbs->device);
+	device_let_go();
 	verbs->device = NULL;
 	verbs->look_ms = clock_ms() + VERBS_LOOK_MS;
 }

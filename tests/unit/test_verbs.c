@@ -1,0 +1,694 @@
+/*
+ * Reads over RDMA, by a device in this process (fake_rdma): what is read how, and each way in which
+ * it fails. Whatever fails, the bytes come, and come right, over TCP.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "fake_rdma.h"
+#include "transport/verbs/addresses.h"
+#include "transport/verbs/keys.h"
+#include "transport/verbs/message.h"
+#include "transport/verbs/proof.h"
+#include "transport_node.h"
+
+#define PAGE  ((size_t)RAMP_PAGE_BYTES)
+#define PAGES ((size_t)1024)
+#define HOLE  ((size_t)512) /* pages from here on are a hole, 16 of them */
+#define BYTES (PAGES * PAGE)
+
+/* ---- a source's memory --------------------------------------------------------------------- */
+
+static int image_fd;
+static uint8_t *image;
+
+static bool in_hole(uint64_t page)
+{
+	return page >= HOLE && page < HOLE + 16;
+}
+
+static int image_piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
+{
+	bool hole = in_hole(offset / PAGE);
+	uint64_t n = 0;
+
+	(void)arg;
+	while (n < len && in_hole((offset + n) / PAGE) == hole)
+		n += PAGE;
+	*data = hole ? NULL : image + offset;
+	*out_len = n;
+	return 0;
+}
+
+static void image_done(void *arg, const void *data, size_t len, size_t left)
+{
+	(void)arg;
+	(void)data;
+	(void)len;
+	(void)left;
+}
+
+static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
+{
+	uint64_t page = from / PAGE;
+
+	(void)arg;
+	if (page >= PAGES)
+		return 0;
+	if (in_hole(page))
+		page = HOLE + 16;
+	*offset = page * PAGE;
+	*len = ((page < HOLE ? HOLE : PAGES) - page) * PAGE;
+	return 1;
+}
+
+static const struct tp_export_ops image_ops = {image_piece, image_done, image_next_run};
+
+/* ---- two nodes ----------------------------------------------------------------------------- */
+
+static struct node s, t;
+static struct tp_key key;
+static uint8_t *dst;
+static struct tp_conn *conn;
+static struct ramp_err err;
+
+static void open_node(struct node *node, ramp_node_t id, enum transport_choice choice)
+{
+	const struct node_identity who = {.key = 'k', .cluster = 'c', .incarnation = 0x50 + id};
+	struct transport_config config = {.choice = choice, .address = "127.0.0.1:7"};
+
+	*node = (struct node){0};
+	node_start(node, id, who);
+	config.peers = node->peers;
+	config.loop = node->loop;
+	ck_assert_msg(transport_open(&config, &node->tp, &err) == 0, "%s", err.text);
+}
+
+static void export_to(ramp_node_t reader)
+{
+	const struct tp_export export = {
+		.key = key, .reader = reader, .map_fd = image_fd, .size = BYTES, .ops = &image_ops};
+
+	ck_assert_int_eq(s.tp->ops->export(s.tp, &export, &err), 0);
+}
+
+static void begin(enum transport_choice choice_s, enum transport_choice choice_t)
+{
+	image_fd = memfd_create("image", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(image_fd, (off_t)BYTES), 0);
+	image = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, image_fd, 0);
+	dst = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (size_t i = 0; i < PAGES; i++)
+		if (!in_hole(i))
+			memset(image + i * PAGE, (int)(i * 37 % 251 + 1), PAGE);
+	key = tp_key_of_attempt(5000, (struct ramp_attempt){3, ramp_random64()});
+	open_node(&s, 1, choice_s);
+	open_node(&t, 2, choice_t);
+	nodes_join(&s, &t);
+	export_to(2);
+}
+
+static void link_to_source(enum tp_class class)
+{
+	ck_assert_int_eq(t.tp->ops->connect(t.tp, 1, 0x51, class, &conn, &err), 0);
+	wait_until(t.tp->ops->state(conn, &err) != TP_CONNECTING);
+	ck_assert_msg(t.tp->ops->state(conn, &err) == TP_READY, "%s", err.text);
+}
+
+static void end(void)
+{
+	if (conn)
+		t.tp->ops->close(conn);
+	conn = NULL;
+	s.tp->ops->unexport(s.tp, &key);
+	ck_assert_uint_eq(fake_rdma.regions, 0);
+	node_stop(&t);
+	node_stop(&s);
+	ck_assert_uint_eq(fake_rdma.objects, 0);
+	munmap(image, BYTES);
+	munmap(dst, BYTES);
+	close(image_fd);
+}
+
+static struct tp_peer figures(struct node *node, ramp_node_t of)
+{
+	struct tp_peer peer = {.node = of};
+
+	node->tp->ops->peer(node->tp, &peer);
+	return peer;
+}
+
+/* Waits for the end of one read, whose pages are then as the source has them. */
+static int reap_all(unsigned n)
+{
+	struct tp_done done[4];
+	struct pollfd pollfd = {.events = POLLIN};
+	uint32_t events;
+	int result = 0;
+
+	for (int turn = 0; n && turn < 2000; turn++) {
+		int got = t.tp->ops->reap(conn, done, 4, 0);
+
+		if (got < 0)
+			return got;
+		for (int i = 0; i < got; i++) {
+			result = done[i].result ? done[i].result : result;
+			n -= !done[i].more;
+		}
+		pollfd.fd = t.tp->ops->fd(conn, &events);
+		if (n && !got)
+			poll(&pollfd, 1, 20);
+	}
+	ck_assert_uint_eq(n, 0);
+	return result;
+}
+
+static void post(size_t first, size_t count)
+{
+	const struct tp_read read = {.key = key,
+				     .offset = first * PAGE,
+				     .len = (uint32_t)(count * PAGE),
+				     .dst = dst + first * PAGE,
+				     .cookie = first};
+
+	memset(dst + first * PAGE, 0, count * PAGE);
+	ck_assert_int_eq(t.tp->ops->read(conn, &read), 0);
+}
+
+static void check_pages(size_t first, size_t count)
+{
+	ck_assert_int_eq(memcmp(dst + first * PAGE, image + first * PAGE, count * PAGE), 0);
+}
+
+static void read_pages(size_t first, size_t count)
+{
+	post(first, count);
+	ck_assert_int_eq(reap_all(1), 0);
+	check_pages(first, count);
+}
+
+/* True once a read of page 0 would be a READ. */
+static bool is_rdma(void)
+{
+	struct tp_done done;
+
+	t.tp->ops->state(conn, NULL);
+	t.tp->ops->reap(conn, &done, 1, 0);
+	return t.tp->ops->lands(conn, &key, 0);
+}
+
+/* The connection has a queue pair, and all regions. */
+static void begin_rdma(enum tp_class class)
+{
+	begin(TRANSPORT_AUTO, TRANSPORT_VERBS);
+	link_to_source(class);
+	read_pages(0, 1);
+	wait_until(is_rdma() && t.tp->ops->lands(conn, &key, (HOLE + 16) * PAGE));
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static void check_reads(enum tp_class class)
+{
+	struct tp_stats before, after;
+	uint64_t reads;
+
+	begin_rdma(class);
+	reads = fake_rdma.reads;
+	s.tp->ops->stats(s.tp, &before);
+	read_pages(0, 1);
+	read_pages(3, 16);
+	read_pages(100, 17);
+	read_pages(HOLE - 100, 100);
+	read_pages(HOLE + 16, 400);
+	for (size_t i = 0; i < TP_QUEUE_MAX; i++)
+		post(2 * i, 2);
+	ck_assert_int_eq(reap_all(TP_QUEUE_MAX), 0);
+	check_pages(0, 2 * TP_QUEUE_MAX);
+	s.tp->ops->stats(s.tp, &after);
+	ck_assert_uint_eq(fake_rdma.reads - reads, 5 + TP_QUEUE_MAX);
+	ck_assert_uint_eq(after.served_reads, before.served_reads);
+	ck_assert_uint_eq(after.served_bytes, before.served_bytes);
+	ck_assert_uint_eq(figures(&t, 1).read_bytes, (1 + 16 + 17 + 100 + 400 + 128) * PAGE);
+	ck_assert_uint_eq(figures(&s, 2).registered_bytes, BYTES - 16 * PAGE);
+	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
+	ck_assert_uint_eq(figures(&t, 1).reading, 1);
+	end();
+}
+
+START_TEST(covered_pages_are_read_without_the_source)
+{
+	check_reads(_i ? TP_DEMAND : TP_PREFETCH);
+}
+END_TEST
+
+START_TEST(a_span_ends_where_the_transport_changes)
+{
+	begin_rdma(TP_PREFETCH);
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), HOLE * PAGE);
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 7 * PAGE, 3 * PAGE), 3 * PAGE);
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, HOLE * PAGE, 100 * PAGE), 16 * PAGE);
+	ck_assert(!t.tp->ops->lands(conn, &key, HOLE * PAGE));
+	read_pages(HOLE, 16);	  /* a hole, of which TCP tells */
+	read_pages(HOLE - 1, 18); /* more than a span: TCP's */
+	end();
+	/* A page fault waits for no registration. */
+	begin_rdma(TP_DEMAND);
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 64 << 10);
+	end();
+}
+END_TEST
+
+START_TEST(nothing_is_registered_before_the_reader_asks)
+{
+	begin(TRANSPORT_VERBS, TRANSPORT_TCP);
+	link_to_source(TP_PREFETCH);
+	ck_assert_str_eq(t.tp->ops->name, "tcp");
+	read_pages(0, 100);
+	usleep(50000);
+	ck_assert_uint_eq(fake_rdma.regions, 0);
+	end();
+}
+END_TEST
+
+START_TEST(a_node_without_a_device_reads_over_tcp)
+{
+	struct transport_config config = {.choice = TRANSPORT_VERBS, .address = "127.0.0.1:7"};
+	struct tp *none = NULL;
+
+	atomic_store(_i ? &fake_rdma.no_device : &fake_rdma.no_address, true);
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	link_to_source(TP_DEMAND);
+	read_pages(0, 100);
+	ck_assert(!figures(&t, 1).offers);
+	config.peers = t.peers;
+	config.loop = t.loop;
+	ck_assert_int_eq(transport_open(&config, &none, &err), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(err.text, "transport=verbs: "));
+	ck_assert_uint_eq(fake_rdma.objects, 0);
+	/* That took the data connections. */
+	end();
+}
+END_TEST
+
+/* ---- failures ------------------------------------------------------------------------------ */
+
+/* A queue pair is lost while two reads are under way: they come over TCP, and it is made again. */
+static void check_recovers(void)
+{
+	ck_assert_int_eq(reap_all(2), 0);
+	check_pages(0, 16);
+	check_pages(600, 300);
+	ck_assert_uint_ge(figures(&t, 1).again, 1);
+	ck_assert_uint_eq(figures(&t, 1).lost, 1);
+	read_pages(1, 3);
+	wait_until(is_rdma());
+	read_pages(0, 16);
+	ck_assert_uint_eq(figures(&t, 1).reading, 1);
+	end();
+}
+
+START_TEST(a_completion_that_is_no_success)
+{
+	begin_rdma(_i % 2 ? TP_DEMAND : TP_PREFETCH);
+	atomic_store(&fake_rdma.status, _i + 1);
+	post(600, 300);
+	post(0, 16);
+	check_recovers();
+}
+END_TEST
+
+static const enum rdma_cm_event_type events[] = {
+	RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_UNREACHABLE,	   RDMA_CM_EVENT_REJECTED,
+	RDMA_CM_EVENT_DISCONNECTED,  RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_TIMEWAIT_EXIT};
+
+START_TEST(an_event_that_ends_a_connection)
+{
+	begin_rdma(TP_PREFETCH);
+	atomic_store(&fake_rdma.hold, true);
+	post(600, 300);
+	post(0, 16);
+	atomic_store(&fake_rdma.hold, false);
+	fake_rdma_event(RDMA_CM_EVENT_ADDR_CHANGE); /* alone it ends nothing */
+	fake_rdma_event(events[_i]);
+	check_recovers();
+}
+END_TEST
+
+START_TEST(reads_that_never_complete)
+{
+	begin_rdma(TP_PREFETCH);
+	atomic_store(&fake_rdma.hold, true);
+	post(600, 300);
+	post(0, 16);
+	atomic_store(&fake_rdma.hold, false);
+	check_recovers();
+}
+END_TEST
+
+static const enum rdma_cm_event_type answers[] = {
+	RDMA_CM_EVENT_ADDR_ERROR,  RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_CONNECT_ERROR,
+	RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED,    RDMA_CM_EVENT_DEVICE_REMOVAL};
+
+START_TEST(a_connection_that_is_not_made)
+{
+	if (_i < 6)
+		atomic_store(&fake_rdma.answer, (int)answers[_i]);
+	else if (_i == 6)
+		atomic_store(&fake_rdma.connect_errno, ECONNREFUSED);
+	else
+		atomic_store(&fake_rdma.forge, true); /* the source does not prove itself */
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	link_to_source(TP_DEMAND);
+	for (int i = 0; i < 30; i++) {
+		read_pages(0, 100);
+		ck_assert(!is_rdma());
+		usleep(5000);
+	}
+	ck_assert_uint_eq(fake_rdma.regions, 0); /* no key before both ends are proved */
+	atomic_store(&fake_rdma.answer, 0);
+	atomic_store(&fake_rdma.connect_errno, 0);
+	atomic_store(&fake_rdma.forge, false);
+	wait_until(is_rdma());
+	read_pages(0, 100);
+	end();
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_registered)
+{
+	static const int codes[] = {ENOMEM, EFAULT, EINVAL};
+	static const enum tp_left why[] = {TP_LEFT_MEMORY, TP_LEFT_CUT, TP_LEFT_OTHER};
+
+	atomic_store(&fake_rdma.reg_errno, codes[_i]);
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	link_to_source(TP_PREFETCH);
+	read_pages(0, 1);
+	wait_until((is_rdma(), figures(&s, 2).left[why[_i]] == 2));
+	ck_assert(!is_rdma());
+	read_pages(0, 500);
+	ck_assert_uint_eq(figures(&s, 2).chunks, 0);
+	end();
+}
+END_TEST
+
+START_TEST(a_place_that_cannot_be_registered)
+{
+	begin_rdma(TP_PREFETCH);
+	atomic_store(&fake_rdma.local_errno, ENOMEM);
+	read_pages(0, 500);
+	atomic_store(&fake_rdma.local_errno, 0);
+	atomic_store(&fake_rdma.post_errno, ENOMEM);
+	read_pages(0, 500);
+	ck_assert_uint_eq(figures(&t, 1).read_bytes, 0);
+	atomic_store(&fake_rdma.post_errno, 0);
+	read_pages(0, 500);
+	ck_assert_uint_eq(figures(&t, 1).read_bytes, 500 * PAGE);
+	end();
+}
+END_TEST
+
+/* What recv(2) says over TCP where the store is full. */
+START_TEST(a_place_without_room)
+{
+	begin_rdma(TP_DEMAND);
+	post(7, 2);
+	ck_assert_int_eq(munmap(dst + 8 * PAGE, PAGE), 0);
+	ck_assert_int_eq(reap_all(1), -ENOTCONN);
+	ck_assert_int_eq(t.tp->ops->state(conn, &err), TP_FAILED);
+	ck_assert_int_eq(err.code, EFAULT);
+	end();
+}
+END_TEST
+
+START_TEST(a_device_that_is_taken_away)
+{
+	begin_rdma(TP_PREFETCH);
+	atomic_store(&fake_rdma.hold, true);
+	post(0, 16);
+	if (_i) {
+		atomic_store(&fake_rdma.no_device, true);
+		fake_rdma_async(IBV_EVENT_DEVICE_FATAL);
+	} else {
+		fake_rdma_remove();
+	}
+	ck_assert_int_eq(reap_all(1), 0);
+	check_pages(0, 16);
+	/* Both nodes have the one device, which tells the one that looks first of an error. */
+	wait_until(!figures(&t, 1).reading);
+	if (!_i)
+		wait_until(fake_rdma.objects == 0);
+	read_pages(0, 500);
+	end();
+}
+END_TEST
+
+/* ---- who may read what --------------------------------------------------------------------- */
+
+START_TEST(a_key_that_has_been_taken_back)
+{
+	uint64_t address, again;
+	uint32_t rkey, len;
+	uint8_t byte[8];
+
+	begin_rdma(TP_DEMAND);
+	ck_assert(fake_rdma_region(&address, &rkey, &len));
+	ck_assert_int_eq(fake_rdma_read(0, address, rkey, byte, 8), IBV_WC_SUCCESS);
+	ck_assert_int_eq(fake_rdma_read(0, address, rkey + 1, byte, 8), IBV_WC_REM_ACCESS_ERR);
+	ck_assert_int_eq(fake_rdma_read(0, address - 1, rkey, byte, 8), IBV_WC_REM_ACCESS_ERR);
+	ck_assert_int_eq(fake_rdma_read(0, address + len - 4, rkey, byte, 8),
+			 IBV_WC_REM_ACCESS_ERR);
+	s.tp->ops->unexport(s.tp, &key);
+	ck_assert_uint_eq(fake_rdma.regions, 0);
+	ck_assert_int_eq(fake_rdma_read(0, address, rkey, byte, 8), IBV_WC_REM_ACCESS_ERR);
+	/* The reader still has it. */
+	post(0, 1);
+	ck_assert_int_eq(reap_all(1), -EKEYREVOKED);
+	export_to(2);
+	read_pages(0, 1);
+	wait_until(is_rdma());
+	ck_assert(fake_rdma_region(&again, &rkey, &len));
+	ck_assert_uint_gt(again, address);
+	end();
+}
+END_TEST
+
+START_TEST(another_node_with_the_right_key)
+{
+	struct tp_conn *mine;
+	struct node other;
+	uint64_t address;
+	uint32_t rkey, len;
+	uint8_t byte[8];
+
+	begin_rdma(TP_DEMAND);
+	mine = conn;
+	open_node(&other, 3, TRANSPORT_VERBS);
+	nodes_join(&s, &other);
+	ck_assert_int_eq(other.tp->ops->connect(other.tp, 1, 0x51, TP_DEMAND, &conn, &err), 0);
+	wait_until((other.tp->ops->state(conn, NULL), figures(&other, 1).reading == 1));
+	ck_assert(fake_rdma_region(&address, &rkey, &len));
+	/* The newest queue pair of a reader comes first. */
+	ck_assert_int_eq(fake_rdma_read(0, address, rkey, byte, 8), IBV_WC_REM_ACCESS_ERR);
+	ck_assert_int_eq(fake_rdma_read(1, address, rkey, byte, 8), IBV_WC_SUCCESS);
+	other.tp->ops->close(conn);
+	conn = mine;
+	node_stop(&other);
+	end();
+}
+END_TEST
+
+START_TEST(a_request_that_proves_nothing)
+{
+	uint8_t heard[PROOF_BYTES], data[PROOF_BYTES] = {0};
+	uint16_t port;
+
+	begin_rdma(TP_DEMAND);
+	port = fake_rdma_overheard(heard);
+	ck_assert(!fake_rdma_knock(port, NULL, 0));
+	ck_assert(!fake_rdma_knock(port, data, 55));
+	ck_assert(!fake_rdma_knock(port, data, 56));
+	ck_assert(!fake_rdma_knock(port, heard, 56)); /* what was heard on the wire */
+	for (size_t i = 0; i < PROOF_BYTES; i++) {
+		memcpy(data, heard, PROOF_BYTES);
+		data[i] ^= 1;
+		ck_assert(!fake_rdma_knock(port, data, 56));
+	}
+	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
+	read_pages(0, 16);
+	ck_assert_uint_eq(figures(&t, 1).lost, 0);
+	end();
+}
+END_TEST
+
+/* ---- the parts ----------------------------------------------------------------------------- */
+
+START_TEST(proofs)
+{
+	const struct proof_request request = {.class = 2, .node = 7, .life = 8, .counter = 9};
+	const struct proof_answer answer = {.reads = 16, .life = 10};
+	uint8_t secret[HMAC_BYTES] = {1}, challenge[PROOF_CHALLENGE_BYTES] = {2};
+	uint8_t data[PROOF_BYTES], back[PROOF_BYTES + 140] = {0};
+	struct proof_request got;
+	struct proof_answer told;
+
+	ck_assert_int_eq(proof_put_request(&request, secret, challenge, data), 0);
+	ck_assert_int_eq(proof_get_request(data, PROOF_BYTES, &got, &err), 0);
+	ck_assert_int_eq(proof_check_request(data, secret, challenge, &err), 0);
+	ck_assert_uint_eq(got.node, 7);
+	ck_assert_uint_eq(got.counter, 9);
+	ck_assert_int_eq(proof_get_request(data, PROOF_BYTES - 1, &got, &err), -EPROTO);
+	ck_assert_int_eq(proof_put_answer(&answer, data, secret, challenge, back), 0);
+	/* Some devices pad. */
+	ck_assert_int_eq(proof_get_answer(back, sizeof(back), data, secret, challenge, &told, &err),
+			 0);
+	ck_assert_uint_eq(told.life, 10);
+	challenge[3] = 1;
+	ck_assert_int_eq(proof_check_request(data, secret, challenge, &err), -EKEYREJECTED);
+	ck_assert_int_eq(proof_get_answer(back, sizeof(back), data, secret, challenge, &told, &err),
+			 -EKEYREJECTED);
+	data[0] = 9;
+	ck_assert_int_eq(proof_get_request(data, PROOF_BYTES, &got, &err), -EPROTONOSUPPORT);
+}
+END_TEST
+
+static struct message_region region_at(uint64_t first, uint64_t count)
+{
+	return (struct message_region){first * PAGE, count * PAGE, UINT64_C(1) << 40, 5};
+}
+
+START_TEST(messages)
+{
+	struct message_region list[] = {region_at(0, 10), region_at(20, 5)};
+	struct message_regions m = {.key = {5000, {1}}, .connection = 1, .life = 2}, got;
+	struct message_at at = {.life = 4, .port = 77}, at_got;
+	uint8_t body[512];
+	struct wire_w w;
+	struct wire_r r;
+
+	m.n = 2;
+	m.regions = list;
+	wire_w_init(&w, body, sizeof(body));
+	message_put_regions(&w, &m);
+	for (size_t len = 0; len <= w.len; len++) {
+		wire_r_init(&r, body, len);
+		ck_assert_int_eq(message_get_regions(&r, &got), len == w.len ? 0 : -EBADMSG);
+		free(got.regions);
+	}
+	list[1].offset = 9 * PAGE; /* within the first */
+	wire_w_init(&w, body, sizeof(body));
+	message_put_regions(&w, &m);
+	wire_r_init(&r, body, w.len);
+	ck_assert_int_eq(message_get_regions(&r, &got), -EBADMSG);
+	((struct sockaddr_in *)&at.address)->sin_family = AF_INET;
+	((struct sockaddr_in *)&at.address)->sin_addr.s_addr = htonl(0x0a000001);
+	wire_w_init(&w, body, sizeof(body));
+	message_put_at(&w, &at);
+	wire_r_init(&r, body, w.len);
+	ck_assert_int_eq(message_get_at(&r, &at_got), 0);
+	ck_assert_uint_eq(((struct sockaddr_in *)&at_got.address)->sin_port, htons(77));
+	wire_r_init(&r, body, w.len - 1);
+	ck_assert_int_eq(message_get_at(&r, &at_got), -EBADMSG);
+}
+END_TEST
+
+START_TEST(regions_in_parts)
+{
+	struct message_region list[] = {region_at(0, 10), region_at(20, 5), region_at(30, 1)};
+	struct message_regions first = {.n = 2, .regions = list}, rest = first;
+	struct keys keys = {0};
+	struct tp_key other = {1, {2}};
+	struct keys_entry *entry = keys_add(&keys, &other);
+	size_t gap;
+
+	rest.first = 1;
+	rest.regions = list + 1;
+	rest.whole = true;
+	ck_assert(!keys_told(entry, &rest)); /* the one before is lost */
+	ck_assert(keys_told(entry, &first));
+	ck_assert(keys_told(entry, &first)); /* told again */
+	ck_assert_uint_eq(entry->n, 2);
+	ck_assert(keys_told(entry, &rest)); /* overlaps */
+	ck_assert_uint_eq(entry->n, 3);
+	ck_assert_uint_eq(entry->ask_ms, UINT64_MAX);
+	ck_assert_ptr_eq(keys_cover(entry, 9 * PAGE, PAGE, &gap), &entry->regions[0]);
+	ck_assert_ptr_null(keys_cover(entry, 10 * PAGE, 50 * PAGE, &gap));
+	ck_assert_uint_eq(gap, 10 * PAGE);
+	ck_assert_ptr_null(keys_cover(entry, 31 * PAGE, PAGE, &gap));
+	ck_assert_uint_eq(gap, PAGE);
+	/* More keys than there are places: the one that was used longest ago goes. */
+	for (uint64_t i = 0; i < KEYS_MAX; i++) {
+		struct tp_key more = {100 + i, {0}};
+
+		keys_add(&keys, &more);
+	}
+	ck_assert_ptr_null(keys_find(&keys, &other));
+	keys_free(&keys);
+}
+END_TEST
+
+START_TEST(addresses_are_used_once)
+{
+	int fd = memfd_create("x", MFD_CLOEXEC);
+	struct addresses addresses;
+	void *one, *two;
+
+	ck_assert_int_eq(ftruncate(fd, 8 << 20), 0);
+	ck_assert_int_eq(addresses_open(&addresses, &err), 0);
+	ck_assert_int_eq(addresses_map(&addresses, fd, 3 * PAGE, 4 * PAGE, &one), 0);
+	addresses_unmap(one, 4 * PAGE);
+	ck_assert_int_eq(addresses_map(&addresses, fd, 3 * PAGE, 4 * PAGE, &two), 0);
+	ck_assert(two > one);
+	ck_assert_uint_eq((uintptr_t)two % (2 << 20), 3 * PAGE); /* huge pages fit */
+	addresses_unmap(two, 4 * PAGE);
+	addresses.used = addresses.len - PAGE;
+	ck_assert_int_eq(addresses_map(&addresses, fd, 0, 4 * PAGE, &two), -ENOSPC);
+	addresses_close(&addresses);
+	close(fd);
+}
+END_TEST
+
+static void add_parts(TCase *tc)
+{
+	tcase_add_test(tc, proofs);
+	tcase_add_test(tc, messages);
+	tcase_add_test(tc, regions_in_parts);
+	tcase_add_test(tc, addresses_are_used_once);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("verbs");
+	TCase *tc = tcase_create("verbs");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	add_parts(tc);
+	tcase_add_loop_test(tc, covered_pages_are_read_without_the_source, 0, 2);
+	tcase_add_test(tc, a_span_ends_where_the_transport_changes);
+	tcase_add_test(tc, nothing_is_registered_before_the_reader_asks);
+	tcase_add_loop_test(tc, a_node_without_a_device_reads_over_tcp, 0, 2);
+	tcase_add_loop_test(tc, a_completion_that_is_no_success, 0, IBV_WC_GENERAL_ERR);
+	tcase_add_loop_test(tc, an_event_that_ends_a_connection, 0, 6);
+	tcase_add_test(tc, reads_that_never_complete);
+	tcase_add_loop_test(tc, a_connection_that_is_not_made, 0, 8);
+	tcase_add_loop_test(tc, memory_that_cannot_be_registered, 0, 3);
+	tcase_add_test(tc, a_place_that_cannot_be_registered);
+	tcase_add_test(tc, a_place_without_room);
+	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 2);
+	tcase_add_test(tc, a_key_that_has_been_taken_back);
+	tcase_add_test(tc, another_node_with_the_right_key);
+	tcase_add_test(tc, a_request_that_proves_nothing);
+	suite_add_tcase(suite, tc);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
