@@ -136,6 +136,11 @@ bool link_lands(const struct link *link, const struct pulled *pulled, uint64_t p
 	return link_ops(link)->lands(link->conn, &pulled->source.key, page * RAMP_PAGE_BYTES);
 }
 
+void link_arrived(struct link *link, const struct pulled *pulled, uint64_t end)
+{
+	link_ops(link)->arrived(link->conn, &pulled->source.key, end * RAMP_PAGE_BYTES);
+}
+
 int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 	      const struct fault_waiter *waiter, uint8_t *bounce)
 {

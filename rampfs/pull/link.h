@@ -72,6 +72,8 @@ uint64_t link_span(const struct link *link, const struct pulled *pulled, uint64_
 		   uint64_t count);
 /* True: a read of that page lands without a processor. As link_span. */
 bool link_lands(const struct link *link, const struct pulled *pulled, uint64_t page);
+/* Tells the source that all pages before `end` are here. */
+void link_arrived(struct link *link, const struct pulled *pulled, uint64_t end);
 /* Posts a read of pages that are claimed, within one span. `waiter`: waits for the first of them;
    NULL: no page fault does. `bounce`: of bounce_take, the flight's from here on. -EAGAIN: too many
    are under way. */

@@ -36,6 +36,7 @@
 #define PIECE_BYTES	  (64u << 10) /* received at once while demand waits */
 #define REAP_BYTES	  (1u << 20)
 #define LOST_LOOK_MS	  1000
+#define TELL_PAGES	  ((64u << 20) / RAMP_PAGE_BYTES)
 #define NOT_YET_MS	  5	  /* until it is tried again to end a pull, or to undo a SIGBUS */
 #define CLEAR_AFTER_US	  100000u /* a prefetch begins before, and clears nothing */
 #define CLEAR_SHARE	  50u /* while demand waits it rests 50 times as long as one clearing took */
@@ -94,6 +95,21 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 	return true;
 }
 
+/* Tells the source, now and then, how much is here from the first page on: it may hold memory for the
+   reads of that. The rest goes with the end of the pull. */
+static void tell_arrived(struct link *link, struct pulled *pulled)
+{
+	uint64_t whole = pages_next_missing(pulled->seg, pulled->whole);
+
+	if (whole == UINT64_MAX)
+		return;
+	pulled->whole = whole;
+	if (whole < pulled->told + TELL_PAGES)
+		return;
+	pulled->told = whole - whole % TELL_PAGES;
+	link_arrived(link, pulled, pulled->told);
+}
+
 /* Posts reads for all segments. Returns when to come again because of a store that is full, or of
    pages that a writer may not need any more, or wait_ms where that is sooner. */
 static int prefetch_more(struct pull *pull, int wait_ms)
@@ -117,6 +133,8 @@ static int prefetch_more(struct pull *pull, int wait_ms)
 		link = links_ready(&pull->prefetch->links, pulled);
 		while (link && prefetch_one(link, pulled, &request))
 			;
+		if (link)
+			tell_arrived(link, pulled);
 	}
 	return wait_ms;
 }

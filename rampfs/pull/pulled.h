@@ -62,6 +62,8 @@ struct pulled {
 	/* The prefetch thread's. */
 	uint64_t cursor;  /* pages */
 	uint64_t cleared; /* pages; UINT64_MAX: there are no more to clear */
+	uint64_t whole;	  /* pages: none before is missing */
+	uint64_t told;	  /* pages before, of which the source was told that they are here */
 
 	/* Each thread's own, by PULLER_* - 1. A source that does not know the key (yet) is asked
 	   again later. */

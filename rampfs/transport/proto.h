@@ -51,6 +51,7 @@ enum proto_type {
 	PROTO_VERBS_AT = 0x41,	     /* S -> T: where its adapter listens */
 	PROTO_REGIONS_WANTED = 0x42, /* T -> S: asks for the regions of one key. Repeated */
 	PROTO_REGIONS = 0x43,	     /* S -> T: memory that T may read */
+	PROTO_REGIONS_DONE = 0x44,   /* T -> S, a hint: T has all before a byte of it */
 
 	PROTO_STEP = 0x32, /* T -> S, and S -> requester, before the ANSWER: one step of a trace */
 };

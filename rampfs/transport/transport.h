@@ -154,10 +154,6 @@ struct tp_ops {
 	/* Revokes a key. Blocks until the bytes that were sent of it have arrived, at most 250 ms: a
 	   connection that has not taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
-	/* The reader has these bytes, and asks for them no more: what the export holds for its reads
-	   of them alone (pinned memory) may go. Frees none of the memory. Never blocks. TCP:
-	   nothing. */
-	void (*arrived)(struct tp *tp, const struct tp_key *key, uint64_t offset, uint64_t len);
 	/* Begins to connect; -EHOSTUNREACH where the peer's address is not known. The peer must
 	   prove `incarnation` (0: any). The caller owns *out, and closes it. */
 	int (*connect)(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
@@ -184,6 +180,10 @@ struct tp_ops {
 	/* Posts a read, within one span. 0; -EAGAIN: TP_QUEUE_MAX are in flight; -EINVAL: not as struct tp_read
 	   says; -ENOTCONN: not TP_READY. */
 	int (*read)(struct tp_conn *conn, const struct tp_read *read);
+	/* The reader has all bytes before `upto`, and asks for them no more: what the source holds
+	   for reads of them alone (pinned memory) may go. The source frees none of its memory.
+	   Never blocks; may be lost. TCP: nothing. */
+	void (*arrived)(struct tp_conn *conn, const struct tp_key *key, uint64_t upto);
 	/* Moves bytes without blocking and gives up to `max` completions. `max_bytes` bounds the
 	   bytes that it takes before it returns (0: no bound). Returns how many completions, or
 	   -ENOTCONN once failed: reads in flight are then lost, and the caller gives their pages

@@ -505,6 +505,27 @@ START_TEST(another_node_with_the_right_key)
 }
 END_TEST
 
+START_TEST(regions_go_when_the_reader_has_them)
+{
+	begin_rdma(TP_PREFETCH);
+	ck_assert_uint_eq(fake_rdma.regions, 2);
+	t.tp->ops->arrived(conn, &key, (HOLE - 1) * PAGE);
+	t.tp->ops->arrived(conn, &key, HOLE * PAGE);
+	wait_until(fake_rdma.regions == 1);
+	ck_assert_uint_eq(figures(&s, 2).registered_bytes, (PAGES - HOLE - 16) * PAGE);
+	/* Its numbers stay: one that asks again is told of the other, and not of this one. */
+	fake_rdma_event(RDMA_CM_EVENT_DISCONNECTED);
+	wait_until(!is_rdma() && !figures(&t, 1).reading);
+	read_pages(0, 1);
+	wait_until((is_rdma(), t.tp->ops->lands(conn, &key, (HOLE + 16) * PAGE)));
+	ck_assert(!is_rdma());
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, 600 * PAGE), HOLE * PAGE);
+	read_pages(0, HOLE);
+	read_pages(HOLE + 16, 100);
+	end();
+}
+END_TEST
+
 START_TEST(a_request_that_proves_nothing)
 {
 	uint8_t heard[PROOF_BYTES], data[PROOF_BYTES] = {0};
@@ -685,6 +706,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 2);
 	tcase_add_test(tc, a_key_that_has_been_taken_back);
 	tcase_add_test(tc, another_node_with_the_right_key);
+	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(runner, CK_ENV);

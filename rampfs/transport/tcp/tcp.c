@@ -20,15 +20,6 @@ static void tcp_unexport(struct tp *tp, const struct tp_key *key)
 	tcp_serve_unexport(((struct tcp *)tp)->serve, key);
 }
 
-/* The source holds nothing for a reader but what it is sending. */
-static void tcp_arrived(struct tp *tp, const struct tp_key *key, uint64_t offset, uint64_t len)
-{
-	(void)tp;
-	(void)key;
-	(void)offset;
-	(void)len;
-}
-
 static void tcp_stop(struct tp *tp)
 {
 	struct tcp *tcp = (struct tcp *)tp;

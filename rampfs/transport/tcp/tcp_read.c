@@ -308,6 +308,14 @@ size_t tcp_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset,
 	return len;
 }
 
+/* The source holds nothing for a reader but what it is sending. */
+void tcp_arrived(struct tp_conn *conn, const struct tp_key *key, uint64_t upto)
+{
+	(void)conn;
+	(void)key;
+	(void)upto;
+}
+
 bool tcp_lands(struct tp_conn *conn, const struct tp_key *key, uint64_t offset)
 {
 	(void)conn;

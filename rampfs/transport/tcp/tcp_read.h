@@ -14,6 +14,7 @@ int tcp_fd(struct tp_conn *conn, uint32_t *events);
 enum tp_state tcp_state(struct tp_conn *conn, struct ramp_err *err);
 ramp_incarnation_t tcp_incarnation(struct tp_conn *conn);
 size_t tcp_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset, size_t len);
+void tcp_arrived(struct tp_conn *conn, const struct tp_key *key, uint64_t upto);
 bool tcp_lands(struct tp_conn *conn, const struct tp_key *key, uint64_t offset);
 int tcp_read(struct tp_conn *conn, const struct tp_read *read);
 int tcp_reap(struct tp_conn *conn, struct tp_done *done, int max, size_t max_bytes);

@@ -111,8 +111,14 @@ const struct message_region *keys_cover(const struct keys_entry *entry, uint64_t
 	*gap = len;
 	if (low == entry->n)
 		return NULL;
-	if (entry->regions[low].offset <= offset)
-		return &entry->regions[low];
+	if (entry->regions[low].offset <= offset) {
+		if (entry->regions[low].address)
+			return &entry->regions[low];
+		if (entry->regions[low].offset + entry->regions[low].len - offset < len)
+			*gap = (size_t)(entry->regions[low].offset + entry->regions[low].len -
+					offset);
+		return NULL;
+	}
 	if (entry->regions[low].offset - offset < len)
 		*gap = (size_t)(entry->regions[low].offset - offset);
 	return NULL;

@@ -116,6 +116,22 @@ int message_get_wanted(struct wire_r *r, struct message_wanted *m)
 				       (m->class == TP_DEMAND || m->class == TP_PREFETCH));
 }
 
+void message_put_done(struct wire_w *w, const struct message_done *m)
+{
+	wire_put_u8(w, MESSAGE_VERSION);
+	message_put_key(w, &m->key);
+	wire_put_u64(w, m->upto);
+}
+
+int message_get_done(struct wire_r *r, struct message_done *m)
+{
+	bool right = message_begins(r);
+
+	message_get_key(r, &m->key);
+	m->upto = wire_get_u64(r);
+	return message_ends(r, right);
+}
+
 size_t message_regions_bytes(const struct message_regions *m)
 {
 	return MESSAGE_HEAD_BYTES + (size_t)m->n * MESSAGE_REGION_BYTES;

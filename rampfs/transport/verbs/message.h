@@ -36,9 +36,16 @@ struct message_wanted {
 	uint8_t class;	     /* enum tp_class */
 };
 
+/* REGIONS_DONE: the reader has all bytes before `upto`. */
+struct message_done {
+	struct tp_key key;
+	uint64_t upto;
+};
+
 struct message_region {
 	uint64_t offset, len; /* of the segment; whole pages */
-	uint64_t address;     /* of the remote memory */
+	uint64_t
+		address; /* of the remote memory; 0: it is not there any more (the reader has it) */
 	uint32_t rkey;
 };
 
@@ -58,6 +65,8 @@ void message_put_at(struct wire_w *w, const struct message_at *m);
 int message_get_at(struct wire_r *r, struct message_at *m);
 void message_put_wanted(struct wire_w *w, const struct message_wanted *m);
 int message_get_wanted(struct wire_r *r, struct message_wanted *m);
+void message_put_done(struct wire_w *w, const struct message_done *m);
+int message_get_done(struct wire_r *r, struct message_done *m);
 /* Returns how many bytes it takes at most. */
 size_t message_regions_bytes(const struct message_regions *m);
 void message_put_regions(struct wire_w *w, const struct message_regions *m);

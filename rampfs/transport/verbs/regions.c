@@ -45,7 +45,7 @@ enum regions_state { REGIONS_IDLE, REGIONS_WANTED, REGIONS_BUSY, REGIONS_WHOLE }
 struct region {
 	struct message_region told;
 	void *at;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr; /* NULL: the reader has it, and the registration is gone */
 };
 
 /* All of it is protected by regions->lock; the worker alone writes `regions`. */
@@ -59,7 +59,9 @@ struct exported {
 	enum regions_state state;
 	bool in_step; /* the worker, or regions_drop, is in it without the lock */
 	bool ending;
-	uint64_t from; /* where the next run is looked for */
+	uint64_t from;	 /* where the next run is looked for */
+	uint64_t done;	 /* the reader has all bytes before */
+	uint32_t n_done; /* regions, from the first on, that are gone for that */
 	uint32_t n, cap, short_chunks, failures;
 	bool logged;
 	struct region *regions;
@@ -215,6 +217,19 @@ void regions_wanted(struct regions *regions, ramp_node_t from, const struct mess
 	pthread_mutex_unlock(&regions->lock);
 }
 
+void regions_done(struct regions *regions, ramp_node_t from, const struct message_done *done)
+{
+	struct exported *exported;
+
+	pthread_mutex_lock(&regions->lock);
+	exported = regions_find(regions, &done->key);
+	if (exported && exported->reader == from && done->upto > exported->done) {
+		exported->done = done->upto;
+		pthread_cond_broadcast(&regions->changed);
+	}
+	pthread_mutex_unlock(&regions->lock);
+}
+
 /* ---- registering --------------------------------------------------------------------------- */
 
 /* Counts bytes that are left to TCP. */
@@ -287,6 +302,15 @@ static void region_end(struct region *region)
 	addresses_unmap(region->at, region->told.len);
 }
 
+/* True: the reader has all of the next region. */
+static bool regions_has_done(const struct exported *exported)
+{
+	const struct message_region *told =
+		exported->n_done < exported->n ? &exported->regions[exported->n_done].told : NULL;
+
+	return told && told->offset + told->len <= exported->done;
+}
+
 /* The worker begins a step: it lets the lock go. */
 static void regions_step_begin(struct regions *regions, struct exported *exported)
 {
@@ -330,12 +354,28 @@ static void regions_chunk(struct regions *regions, struct exported *exported, ui
 	regions_tell_all(regions, exported, len == CHUNK_BYTES ? 1 : SEND_AT);
 }
 
+/* Takes back the registration of a region that the reader has. The numbers of the others stay. */
+static void regions_end_one(struct regions *regions, struct exported *exported)
+{
+	struct region *region = &exported->regions[exported->n_done++], ended = *region;
+
+	region->mr = NULL;
+	region->told.address = 0;
+	regions_step_begin(regions, exported);
+	region_end(&ended);
+	regions_step_end(regions, exported);
+}
+
 /* Registers one chunk more, or finds that there is none. The lock is held. */
 static void regions_work(struct regions *regions, struct exported *exported)
 {
 	uint64_t offset = 0, len = 0, end;
 	int found;
 
+	if (regions_has_done(exported)) {
+		regions_end_one(regions, exported);
+		return;
+	}
 	if (exported->state == REGIONS_WANTED) {
 		regions_go(exported, REGIONS_WANTED, REGIONS_BUSY);
 		exported->from = 0;
@@ -368,7 +408,8 @@ static struct exported *regions_next(struct regions *regions)
 	if (regions->device)
 		TAILQ_FOREACH (exported, &regions->list, entry)
 			if (!exported->ending &&
-			    (exported->state == REGIONS_WANTED || exported->state == REGIONS_BUSY))
+			    (exported->state == REGIONS_WANTED || exported->state == REGIONS_BUSY ||
+			     regions_has_done(exported)))
 				return exported;
 	return NULL;
 }
@@ -408,13 +449,15 @@ static void regions_drop(struct regions *regions, struct exported *exported)
 	n = exported->n;
 	exported->regions = NULL;
 	exported->n = exported->cap = exported->short_chunks = exported->failures = 0;
+	exported->n_done = 0;
 	memset(exported->readers, 0, sizeof(exported->readers));
 	if (exported->state != REGIONS_IDLE)
 		regions_go(exported, exported->state, REGIONS_IDLE);
 	exported->in_step = true;
 	pthread_mutex_unlock(&regions->lock);
 	for (uint32_t i = 0; i < n; i++)
-		region_end(&list[i]);
+		if (list[i].mr)
+			region_end(&list[i]);
 	free(list);
 	pthread_mutex_lock(&regions->lock);
 	exported->in_step = false;
@@ -493,7 +536,8 @@ void regions_count(struct regions *regions, struct tp_peer *peer)
 	memcpy(peer->left, tally->left, sizeof(peer->left));
 	TAILQ_FOREACH (exported, &regions->list, entry)
 		for (uint32_t i = 0; exported->reader == peer->node && i < exported->n; i++)
-			peer->registered_bytes += exported->regions[i].told.len;
+			peer->registered_bytes +=
+				exported->regions[i].mr ? exported->regions[i].told.len : 0;
 	pthread_mutex_unlock(&regions->lock);
 }
 

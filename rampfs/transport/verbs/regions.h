@@ -39,6 +39,9 @@ void regions_remove(struct regions *regions, const struct tp_key *key);
    ready. Never blocks. */
 void regions_wanted(struct regions *regions, ramp_node_t from, const struct message_wanted *wanted);
 
+/* The reader has all bytes before done->upto: takes the registrations of those back. Never blocks. */
+void regions_done(struct regions *regions, ramp_node_t from, const struct message_done *done);
+
 /* Adds the figures of a node as a reader. */
 void regions_count(struct regions *regions, struct tp_peer *peer);
 

@@ -263,6 +263,19 @@ static void on_regions_wanted(void *arg, ramp_node_t from, ramp_incarnation_t in
 		regions_wanted(verbs->regions, from, &wanted);
 }
 
+static void on_regions_done(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			    struct wire_r *body)
+{
+	struct verbs *verbs = arg;
+	struct message_done done;
+
+	(void)incarnation;
+	if (message_get_done(body, &done))
+		body->bad = true;
+	else
+		regions_done(verbs->regions, from, &done);
+}
+
 static void on_regions(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		       struct wire_r *body)
 {
@@ -282,6 +295,7 @@ static void verbs_listen(struct verbs *verbs, void *arg)
 	peers_on(verbs->peers, PROTO_VERBS_AT, arg ? on_verbs_at : NULL, arg);
 	peers_on(verbs->peers, PROTO_REGIONS_WANTED, arg ? on_regions_wanted : NULL, arg);
 	peers_on(verbs->peers, PROTO_REGIONS, arg ? on_regions : NULL, arg);
+	peers_on(verbs->peers, PROTO_REGIONS_DONE, arg ? on_regions_done : NULL, arg);
 }
 
 /* ---- operations ---------------------------------------------------------------------------- */
@@ -303,14 +317,6 @@ static void verbs_unexport(struct tp *tp, const struct tp_key *key)
 
 	regions_remove(verbs->regions, key);
 	verbs->tcp->ops->unexport(verbs->tcp, key);
-}
-
-static void verbs_arrived(struct tp *tp, const struct tp_key *key, uint64_t offset, uint64_t len)
-{
-	(void)tp;
-	(void)key;
-	(void)offset;
-	(void)len;
 }
 
 static void verbs_stats(struct tp *tp, struct tp_stats *stats)
@@ -385,7 +391,7 @@ static const struct tp_ops verbs_ops = {
 	.name = "verbs",
 	.export = verbs_export,
 	.unexport = verbs_unexport,
-	.arrived = verbs_arrived,
+	.arrived = verbs_conn_arrived,
 	.connect = verbs_conn_connect,
 	.fd = verbs_conn_fd,
 	.state = verbs_conn_state,

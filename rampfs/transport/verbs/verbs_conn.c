@@ -560,6 +560,20 @@ int verbs_conn_read(struct tp_conn *base, const struct tp_read *read)
 	return 0;
 }
 
+void verbs_conn_arrived(struct tp_conn *base, const struct tp_key *key, uint64_t upto)
+{
+	const struct message_done done = {.key = *key, .upto = upto};
+	struct verbs_conn *conn = verbs_conn_of(base);
+	uint8_t body[MESSAGE_SMALL_BYTES];
+	struct wire_w w;
+
+	if (!conn->queue || !keys_find(&conn->keys, key))
+		return;
+	wire_w_init(&w, body, sizeof(body));
+	message_put_done(&w, &done);
+	(void)peer_send(conn->verbs->peers, conn->node->node, PROTO_REGIONS_DONE, body, w.len);
+}
+
 /* Gives the READs that have completed. */
 static int verbs_conn_reap_queue(struct verbs_conn *conn, struct tp_done *done, int max)
 {

@@ -17,6 +17,7 @@ ramp_incarnation_t verbs_conn_incarnation(struct tp_conn *base);
 size_t verbs_conn_span(struct tp_conn *base, const struct tp_key *key, uint64_t offset, size_t len);
 bool verbs_conn_lands(struct tp_conn *base, const struct tp_key *key, uint64_t offset);
 int verbs_conn_read(struct tp_conn *base, const struct tp_read *read);
+void verbs_conn_arrived(struct tp_conn *base, const struct tp_key *key, uint64_t upto);
 int verbs_conn_reap(struct tp_conn *base, struct tp_done *done, int max, size_t max_bytes);
 void verbs_conn_close(struct tp_conn *base);
 
