@@ -85,7 +85,7 @@ int __real_access(const char *path, int mode);
 
 int __wrap_access(const char *path, int mode)
 {
-	if (strcmp(path, "/dev/infiniband/rdma_cm"))
+	if (strcmp(path, "/dev/infiniband/rdma_cm") != 0)
 		return __real_access(path, mode);
 	if (!atomic_load(&fake_rdma.no_device))
 		return 0;

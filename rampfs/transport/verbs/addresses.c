@@ -51,6 +51,8 @@ int addresses_map(struct addresses *addresses, int fd, uint64_t offset, uint64_t
 
 void addresses_unmap(void *at, uint64_t len)
 {
-	/* A plain munmap(2) would let any other mapping have them. */
-	mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	/* A plain munmap(2) lets any other mapping have them: only where the kernel has no mapping left. */
+	if (mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		munmap(at, len);
 }

@@ -23,9 +23,9 @@ struct regions;
 struct verbs_node {
 	LIST_ENTRY(verbs_node) entry; /* protected by verbs->lock */
 	ramp_node_t node;
-	struct message_at at; /* port 0: not told; protected by verbs->lock */
-	/* The verbs thread's. */
-	uint64_t connects; /* of the control connection, when it was told */
+	/* Protected by verbs->lock. */
+	struct message_at at; /* port 0: not told */
+	uint64_t connects;    /* of the control connection, when it was told */
 	uint64_t ask_ms;
 	uint32_t after_ms;
 

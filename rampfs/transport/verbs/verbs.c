@@ -138,13 +138,11 @@ static void verbs_attend_device(struct verbs *verbs)
 
 /* ---- where others listen ------------------------------------------------------------------- */
 
-/* Asks one node that is up, unless it has told since it is up. */
-static void verbs_ask_node(struct verbs *verbs, const struct peer_status *peer, uint64_t now)
+/* True: it is time to ask that node, which is up, and has not told since it is up. */
+static bool verbs_is_to_ask(struct verbs *verbs, const struct peer_status *peer, uint64_t now)
 {
 	struct verbs_node *node;
-	uint8_t body[MESSAGE_SMALL_BYTES];
-	struct wire_w w;
-	bool told;
+	bool ask = false;
 
 	pthread_mutex_lock(&verbs->lock);
 	node = verbs_node_of(verbs, peer->node);
@@ -154,17 +152,24 @@ static void verbs_ask_node(struct verbs *verbs, const struct peer_status *peer, 
 		node->ask_ms = 0;
 		node->after_ms = VERBS_ASK_MIN_MS;
 	}
-	told = node && node->at.port;
+	if (node && !node->at.port && now >= node->ask_ms) {
+		ask = true;
+		node->ask_ms = now + node->after_ms;
+		node->after_ms = node->after_ms * 2 < VERBS_ASK_MAX_MS ? node->after_ms * 2
+								       : VERBS_ASK_MAX_MS;
+	}
 	pthread_mutex_unlock(&verbs->lock);
-	if (!node || told || now < node->ask_ms)
-		return;
-	node->ask_ms = now + node->after_ms;
-	node->after_ms *= 2;
-	if (node->after_ms > VERBS_ASK_MAX_MS)
-		node->after_ms = VERBS_ASK_MAX_MS;
+	return ask;
+}
+
+static void verbs_ask_node(struct verbs *verbs, ramp_node_t node)
+{
+	uint8_t body[MESSAGE_SMALL_BYTES];
+	struct wire_w w;
+
 	wire_w_init(&w, body, sizeof(body));
 	message_put_wanted_at(&w);
-	(void)peer_send(verbs->peers, peer->node, PROTO_VERBS_WANTED, body, w.len);
+	(void)peer_send(verbs->peers, node, PROTO_VERBS_WANTED, body, w.len);
 }
 
 static void verbs_ask(struct verbs *verbs)
@@ -177,8 +182,8 @@ static void verbs_ask(struct verbs *verbs)
 		return;
 	n = peers_status(verbs->peers, peers, VERBS_PEERS);
 	for (size_t i = 0; i < n && i < VERBS_PEERS; i++)
-		if (peers[i].up)
-			verbs_ask_node(verbs, &peers[i], now);
+		if (peers[i].up && verbs_is_to_ask(verbs, &peers[i], now))
+			verbs_ask_node(verbs, peers[i].node);
 }
 
 static void *verbs_run(void *arg)
@@ -247,6 +252,11 @@ static void on_verbs_at(void *arg, ramp_node_t from, ramp_incarnation_t incarnat
 	node = verbs_node_of(verbs, from);
 	if (node)
 		node->at = at;
+	/* Where it proves to be wrong later, it is asked soon. */
+	if (node && at.port) {
+		node->ask_ms = 0;
+		node->after_ms = VERBS_ASK_MIN_MS;
+	}
 	pthread_mutex_unlock(&verbs->lock);
 }
 

@@ -101,6 +101,17 @@ static int verbs_conn_watch(struct verbs_conn *conn, int fd)
 	return epoll_ctl(conn->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+static void verbs_conn_dial(struct verbs_conn *conn, uint64_t now)
+{
+	conn->removals = atomic_load(&conn->verbs->removals);
+	if (atomic_load(&conn->verbs->has_device))
+		conn->dial = queue_dial_start(conn->verbs, conn->node, conn->class);
+	if (!conn->dial)
+		conn->try_ms = now + CONN_RETRY_MIN_MS;
+	else
+		(void)verbs_conn_watch(conn, queue_dial_fd(conn->dial));
+}
+
 /* Makes it more than TCP. Where that fails it is TCP. */
 static void verbs_conn_widen(struct verbs_conn *conn)
 {
@@ -119,6 +130,8 @@ static void verbs_conn_widen(struct verbs_conn *conn)
 	pthread_mutex_lock(&verbs->lock);
 	LIST_INSERT_HEAD(&verbs->conns, conn, entry);
 	pthread_mutex_unlock(&verbs->lock);
+	/* Beside TCP, which proves the incarnation before anything is read. */
+	verbs_conn_dial(conn, clock_ms());
 }
 
 int verbs_conn_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
@@ -305,17 +318,6 @@ static void verbs_conn_dialed(struct verbs_conn *conn, uint64_t now)
 	conn->node->at.port = 0;
 	pthread_mutex_unlock(&conn->verbs->lock);
 	verbs_conn_retry_later(conn, now);
-}
-
-static void verbs_conn_dial(struct verbs_conn *conn, uint64_t now)
-{
-	conn->removals = atomic_load(&conn->verbs->removals);
-	if (atomic_load(&conn->verbs->has_device))
-		conn->dial = queue_dial_start(conn->verbs, conn->node, conn->class);
-	if (!conn->dial)
-		conn->try_ms = now + CONN_RETRY_MIN_MS;
-	else
-		(void)verbs_conn_watch(conn, queue_dial_fd(conn->dial));
 }
 
 /* ---- regions ------------------------------------------------------------------------------- */
