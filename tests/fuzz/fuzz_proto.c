@@ -1,5 +1,5 @@
 /*
- * Control messages between daemons (proto.c): the first byte is the type, the rest the body.
+ * Control messages between daemons (proto.c, verbs/message.c): the first byte is the type, the rest the body.
  * The encoder gives a body that its decoder takes back byte for byte; nothing is kept of one that
  * the decoder refuses.
  */
@@ -8,6 +8,7 @@
 
 #include "fuzz.h"
 #include "transport/proto.h"
+#include "transport/verbs/message.h"
 
 static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 
@@ -49,6 +50,40 @@ static void back_connect(struct wire_r *r, struct wire_w *w)
 	free(m.ranges);
 }
 
+#define EACH_OF_VERBS(DO)                                                                          \
+	DO(PROTO_VERBS_AT, at)                                                                     \
+	DO(PROTO_REGIONS_WANTED, wanted)                                                           \
+	DO(PROTO_REGIONS_DONE, done)
+
+#define BACK_OF_VERBS(type, name)                                                                  \
+	case type: {                                                                               \
+		struct message_##name m;                                                           \
+                                                                                                   \
+		if (!message_get_##name(&r, &m))                                                   \
+			message_put_##name(&w, &m);                                                \
+		else                                                                               \
+			w.bad = true;                                                              \
+		break;                                                                             \
+	}
+
+static void back_regions(struct wire_r *r, struct wire_w *w)
+{
+	struct message_regions m;
+	uint64_t behind = 0;
+
+	w->bad = message_get_regions(r, &m) != 0;
+	fuzz_rule(!w->bad || !m.regions);
+	if (w->bad)
+		return;
+	for (uint32_t i = 0; i < m.n; i++) {
+		fuzz_rule(m.regions[i].offset >= behind);
+		behind = m.regions[i].offset + m.regions[i].len;
+	}
+	fuzz_rule(message_regions_bytes(&m) <= sizeof(again));
+	message_put_regions(w, &m);
+	free(m.regions);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct wire_r r;
@@ -63,13 +98,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		back_connect(&r, &w);
 		break;
 		EACH_SMALL(BACK)
+		EACH_OF_VERBS(BACK_OF_VERBS)
+	case PROTO_REGIONS:
+		back_regions(&r, &w);
+		break;
 	default:
 		return 0;
 	}
 	if (w.bad)
 		return 0;
 	fuzz_rule(w.len == size - 1 && memcmp(again, data + 1, w.len) == 0);
-	fuzz_rule(data[0] == PROTO_CONNECT || w.len <= PROTO_SMALL_BYTES);
+	fuzz_rule(data[0] == PROTO_CONNECT || data[0] == PROTO_REGIONS ||
+		  w.len <= PROTO_SMALL_BYTES);
 	return 0;
 }
 
@@ -77,6 +117,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	{                                                                                          \
 		7, 8                                                                               \
 	}
+
+static void seed_verbs(void)
+{
+	struct message_region list[] = {{4096, 8192, 1 << 20, 5}, {16384, 4096, 1 << 21, 6}};
+	struct message_regions regions = {.connection = 7, .life = 8, .whole = true, .n = 2};
+	struct message_wanted wanted = {{4097, {1, 2}}, 9, TP_DEMAND};
+	struct message_done done = {{4097, {1, 2}}, 8192};
+	struct message_at at = {.life = 3, .port = 4, .reads = 16};
+	struct wire_w w;
+
+	at.address.ss_family = AF_INET;
+	regions.key = done.key;
+	regions.regions = list;
+	wire_w_init(&w, again, sizeof(again));
+	wire_put_u8(&w, PROTO_REGIONS);
+	message_put_regions(&w, &regions);
+	fuzz_seed("regions", again, w.len);
+#define SEED_OF_VERBS(type, name)                                                                  \
+	wire_w_init(&w, again, sizeof(again));                                                     \
+	wire_put_u8(&w, type);                                                                     \
+	message_put_##name(&w, &name);                                                             \
+	fuzz_seed("verbs_" #name, again, w.len);
+	EACH_OF_VERBS(SEED_OF_VERBS)
+}
 
 void fuzz_seeds(void)
 {
@@ -107,4 +171,5 @@ void fuzz_seeds(void)
 	proto_put_##name(&w, &name);                                                               \
 	fuzz_seed(#name, again, w.len);
 	EACH_SMALL(SEED)
+	seed_verbs();
 }

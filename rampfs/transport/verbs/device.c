@@ -83,8 +83,11 @@ static int device_any(struct ramp_err *err)
 	struct ibv_device **list;
 	int n = 0;
 
+	if (access(DEVICE_CM_FILE, R_OK | W_OK) && errno != ENOENT)
+		return ramp_err_sys(err, errno, DEVICE_CM_FILE);
 	if (access(DEVICE_CM_FILE, R_OK | W_OK))
-		return ramp_err_sys(err, errno == ENOENT ? ENODEV : errno, DEVICE_CM_FILE);
+		return ramp_err_set(err, ENODEV,
+				    "this machine has no RDMA device (module rdma_ucm)");
 	list = ibv_get_device_list(&n);
 	if (list)
 		ibv_free_device_list(list);

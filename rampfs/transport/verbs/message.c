@@ -73,6 +73,7 @@ int message_get_at(struct wire_r *r, struct message_at *m)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)&m->address;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&m->address;
+	static const uint8_t zeros[12];
 	bool right = message_begins(r);
 	uint8_t address[16], family;
 
@@ -92,7 +93,9 @@ int message_get_at(struct wire_r *r, struct message_at *m)
 		memcpy(&v4->sin_addr, address, 4);
 		v4->sin_port = htons(m->port);
 	}
-	return message_ends(r, right && (family == 4 || family == 6) && m->life);
+	/* Of an IPv4 address the rest is zeros. */
+	right = right && (family == 6 || (family == 4 && !memcmp(address + 4, zeros, 12)));
+	return message_ends(r, right && m->life);
 }
 
 /* ---- regions ------------------------------------------------------------------------------- */

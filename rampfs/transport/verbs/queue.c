@@ -441,9 +441,12 @@ int queue_reap(struct queue *queue, unsigned *slots, int max, struct ramp_err *e
 		queue->more = false;
 		if (n == max || n == QUEUE_REAP_MAX)
 			return n;
+		/* With no completion it may be the other channel that is readable: that costs a system
+		   call, for which no page that has come waits. */
+		if (!queue->lost.code && n == 0)
+			(void)queue_look(queue, &queue->lost);
 		/* A completion from before it was armed makes no event. */
-		if (!queue->lost.code && !queue_look(queue, &queue->lost) &&
-		    !queue_arm(queue, &queue->lost)) {
+		if (!queue->lost.code && !queue_arm(queue, &queue->lost)) {
 			after = queue_poll(queue, slots + n, max - n);
 			n += after;
 			queue->more = n == max || after == QUEUE_REAP_MAX;
