@@ -17,6 +17,11 @@
 #include "puller.h"
 #include "takeover.h"
 
+void pull_expect(struct pull *pull, ramp_node_t node)
+{
+	pull->config.tp->ops->expect(pull->config.tp, node);
+}
+
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err)
 {

@@ -55,6 +55,8 @@ struct pull_source {
 	struct trace *trace; /* of its first page faults; the entry takes a reference */
 };
 
+/* Pages of a segment of that node will soon be pulled: the transport may prepare for it. Never blocks. */
+void pull_expect(struct pull *pull, ramp_node_t node);
 /* Begins (TAKEN, or found TAKEN at a start): registers attachments, then serves their faults.
    Calls finished at once where nothing is missing. Blocks shortly. */
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,

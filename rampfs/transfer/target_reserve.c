@@ -60,8 +60,10 @@ static void reserve_work(struct move *m)
 {
 	struct ramp_err *err = &m->work_err;
 	struct segment_row row;
-	int rc = store_create(m->t->store, m->id, RECORD_NONE, 0, &m->seg, err);
+	int rc;
 
+	pull_expect(m->t->pull, m->peer);
+	rc = store_create(m->t->store, m->id, RECORD_NONE, 0, &m->seg, err);
 	if (rc) {
 		m->seg = NULL;
 		m->work_rc = rc;

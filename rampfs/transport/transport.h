@@ -154,6 +154,8 @@ struct tp_ops {
 	/* Revokes a key. Blocks until the bytes that were sent of it have arrived, at most 250 ms: a
 	   connection that has not taken it by then is cut. A key that is not exported: nothing. */
 	void (*unexport)(struct tp *tp, const struct tp_key *key);
+	/* Says that connections to that node will soon be made. Never blocks. TCP: nothing. */
+	void (*expect)(struct tp *tp, ramp_node_t node);
 	/* Begins to connect; -EHOSTUNREACH where the peer's address is not known. The peer must
 	   prove `incarnation` (0: any). The caller owns *out, and closes it. */
 	int (*connect)(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,

@@ -505,6 +505,30 @@ START_TEST(another_node_with_the_right_key)
 }
 END_TEST
 
+START_TEST(a_connection_that_is_expected)
+{
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	wait_until(figures(&t, 1).offers);
+	t.tp->ops->expect(t.tp, 1);
+	t.tp->ops->expect(t.tp, 1); /* nothing more */
+	wait_until(figures(&s, 2).read_by == 2);
+	usleep(20000);
+	ck_assert_uint_eq(figures(&t, 1).reading, 0);
+	link_to_source(TP_DEMAND);
+	ck_assert_uint_eq(figures(&t, 1).reading, 1);
+	t.tp->ops->expect(t.tp, 1); /* nothing that would end the one in use */
+	read_pages(0, 1);
+	wait_until(is_rdma());
+	read_pages(0, 16);
+	ck_assert_uint_eq(figures(&t, 1).lost, 0);
+	if (_i) { /* the other one goes with the device */
+		fake_rdma_remove();
+		wait_until((is_rdma(), fake_rdma.objects == 0));
+	}
+	end();
+}
+END_TEST
+
 START_TEST(regions_go_when_the_reader_has_them)
 {
 	begin_rdma(TP_PREFETCH);
@@ -706,6 +730,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 2);
 	tcase_add_test(tc, a_key_that_has_been_taken_back);
 	tcase_add_test(tc, another_node_with_the_right_key);
+	tcase_add_loop_test(tc, a_connection_that_is_expected, 0, 2);
 	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);
 	suite_add_tcase(suite, tc);

@@ -370,6 +370,12 @@ static void job_end(struct pull *pull, struct job *job)
 	free(job);
 }
 
+void pull_expect(struct pull *pull, ramp_node_t node)
+{
+	(void)pull;
+	(void)node;
+}
+
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err)
 {

@@ -40,6 +40,12 @@ static void tcp_stats(struct tp *tp, struct tp_stats *stats)
 	tcp_serve_stats(tcp->serve, stats);
 }
 
+static void tcp_expect(struct tp *tp, ramp_node_t node)
+{
+	(void)tp;
+	(void)node;
+}
+
 static bool tcp_peer(struct tp *tp, struct tp_peer *out)
 {
 	(void)tp;
@@ -52,6 +58,7 @@ static const struct tp_ops tcp_ops = {
 	.export = tcp_export,
 	.unexport = tcp_unexport,
 	.arrived = tcp_arrived,
+	.expect = tcp_expect,
 	.connect = tcp_connect,
 	.fd = tcp_fd,
 	.state = tcp_state,

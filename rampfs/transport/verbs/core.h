@@ -17,6 +17,7 @@
 struct accept;
 struct verbs_conn;
 struct device;
+struct queue;
 struct regions;
 
 /* Another node, as far as RDMA goes. One that was seen once stays until the end. */
@@ -26,6 +27,10 @@ struct verbs_node {
 	/* Protected by verbs->lock. */
 	struct message_at at; /* port 0: not told */
 	uint64_t connects;    /* of the control connection, when it was told */
+	/* By enum tp_class - 1: queue pairs that no connection has yet, and threads that connect. */
+	struct queue *ready[2];
+	unsigned connecting[2];
+	uint64_t ready_ms; /* when the last of them was made */
 	uint64_t ask_ms;
 	uint32_t after_ms;
 

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "transport/peers/peer.h"
 #include "transport/peers/peers_data.h"
 
@@ -17,6 +18,8 @@
 
 struct queue_dial {
 	struct verbs *verbs;
+	struct verbs_node *node;
+	bool ahead; /* for a connection that is not there yet */
 	struct queue_config config;
 	atomic_bool abandoned, over;
 	atomic_uint refs; /* the thread's and the caller's */
@@ -37,6 +40,22 @@ static void queue_dial_put(struct queue_dial *dial)
 	free(dial);
 }
 
+/* Keeps a queue pair that was made ahead for the connection that comes. */
+static void queue_dial_keep(struct queue_dial *dial)
+{
+	const unsigned by = dial->config.class - 1u;
+	struct verbs *verbs = dial->verbs;
+
+	pthread_mutex_lock(&verbs->lock);
+	dial->node->connecting[by]--;
+	if (dial->ahead && !dial->rc && atomic_load(&verbs->has_device)) {
+		dial->node->ready[by] = dial->queue;
+		dial->node->ready_ms = clock_ms();
+		dial->queue = NULL;
+	}
+	pthread_mutex_unlock(&verbs->lock);
+}
+
 static void *queue_dial_run(void *arg)
 {
 	struct queue_dial *dial = arg;
@@ -44,6 +63,7 @@ static void *queue_dial_run(void *arg)
 
 	dial->rc = queue_connect(&dial->config, &dial->queue, &dial->err);
 	atomic_store(&dial->over, true);
+	queue_dial_keep(dial);
 	(void)!write(dial->fd, &(uint64_t){1}, sizeof(uint64_t));
 	queue_dial_put(dial);
 	pthread_mutex_lock(&verbs->lock);
@@ -63,6 +83,7 @@ static int queue_dial_begin(struct queue_dial *dial)
 
 	pthread_mutex_lock(&verbs->lock);
 	verbs->dials++;
+	dial->node->connecting[dial->config.class - 1]++;
 	pthread_mutex_unlock(&verbs->lock);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -75,12 +96,13 @@ static int queue_dial_begin(struct queue_dial *dial)
 		return 0;
 	pthread_mutex_lock(&verbs->lock);
 	verbs->dials--;
+	dial->node->connecting[dial->config.class - 1]--;
 	pthread_mutex_unlock(&verbs->lock);
 	return -rc;
 }
 
-struct queue_dial *queue_dial_start(struct verbs *verbs, struct verbs_node *node,
-				    enum tp_class class)
+static struct queue_dial *queue_dial_make(struct verbs *verbs, struct verbs_node *node,
+					  enum tp_class class, bool ahead)
 {
 	struct queue_dial *dial = calloc(1, sizeof(*dial));
 	int rc;
@@ -92,7 +114,9 @@ struct queue_dial *queue_dial_start(struct verbs *verbs, struct verbs_node *node
 	dial->config.self = peers_self(verbs->peers)->node;
 	dial->config.life = verbs->life;
 	dial->config.abandoned = &dial->abandoned;
-	atomic_init(&dial->refs, 2);
+	dial->node = node;
+	dial->ahead = ahead;
+	atomic_init(&dial->refs, ahead ? 1 : 2);
 	pthread_mutex_lock(&verbs->lock);
 	dial->config.to = node->at;
 	dial->config.from = verbs->own.address;
@@ -110,6 +134,60 @@ struct queue_dial *queue_dial_start(struct verbs *verbs, struct verbs_node *node
 		close(dial->fd);
 	free(dial);
 	return NULL;
+}
+
+struct queue_dial *queue_dial_start(struct verbs *verbs, struct verbs_node *node,
+				    enum tp_class class)
+{
+	return queue_dial_make(verbs, node, class, false);
+}
+
+/* The source keeps one of each class: a new one would end one that is in use. */
+void queue_dial_ahead(struct verbs *verbs, struct verbs_node *node)
+{
+	for (unsigned by = 0; by < 2; by++) {
+		bool wanted;
+
+		pthread_mutex_lock(&verbs->lock);
+		wanted = !node->ready[by] && !node->connecting[by] && node->at.port &&
+			 !atomic_load(&node->reading);
+		pthread_mutex_unlock(&verbs->lock);
+		if (wanted)
+			(void)queue_dial_make(verbs, node, (enum tp_class)(by + 1), true);
+	}
+}
+
+struct queue *queue_dial_ready(struct verbs *verbs, struct verbs_node *node, enum tp_class class,
+			       bool *soon)
+{
+	struct queue *queue;
+
+	pthread_mutex_lock(&verbs->lock);
+	queue = node->ready[class - 1];
+	node->ready[class - 1] = NULL;
+	*soon = node->connecting[class - 1];
+	pthread_mutex_unlock(&verbs->lock);
+	return queue;
+}
+
+void queue_dial_expire(struct verbs *verbs, uint64_t before_ms)
+{
+	struct verbs_node *node;
+	struct queue *old;
+
+	do {
+		old = NULL;
+		pthread_mutex_lock(&verbs->lock);
+		LIST_FOREACH (node, &verbs->nodes, entry)
+			for (unsigned by = 0; by < 2 && !old; by++)
+				if (node->ready[by] && node->ready_ms < before_ms) {
+					old = node->ready[by];
+					node->ready[by] = NULL;
+				}
+		pthread_mutex_unlock(&verbs->lock);
+		if (old)
+			queue_close(old);
+	} while (old);
 }
 
 int queue_dial_fd(const struct queue_dial *dial)

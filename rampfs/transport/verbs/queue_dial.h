@@ -20,6 +20,13 @@ bool queue_dial_is_over(const struct queue_dial *dial);
 int queue_dial_take(struct queue_dial *dial, struct queue **out, struct ramp_err *err);
 /* The result is of no use any more. Never blocks. */
 void queue_dial_abandon(struct queue_dial *dial);
+/* Begins to connect the queue pairs of a node before a connection needs them, unless they are there. */
+void queue_dial_ahead(struct verbs *verbs, struct verbs_node *node);
+/* Takes one of those. NULL: there is none. *soon: one is being connected. */
+struct queue *queue_dial_ready(struct verbs *verbs, struct verbs_node *node, enum tp_class class,
+			       bool *soon);
+/* Ends those that were made before that time and not taken. */
+void queue_dial_expire(struct verbs *verbs, uint64_t before_ms);
 /* Waits until no thread connects any more, for some seconds. False: some still do. */
 bool queue_dials_end(struct verbs *verbs);
 

@@ -36,6 +36,7 @@
 #define VERBS_ASK_MIN_MS 250u
 #define VERBS_ASK_MAX_MS 10000u
 #define VERBS_PEERS	 64
+#define VERBS_READY_MS	 30000u /* for which a queue pair waits for a connection */
 
 static struct verbs *verbs_of(struct tp *tp)
 {
@@ -61,6 +62,7 @@ static void verbs_forget_device(struct verbs *verbs)
 	verbs->own.port = 0;
 	pthread_mutex_unlock(&verbs->lock);
 	verbs_conns_wake(verbs);
+	queue_dial_expire(verbs, UINT64_MAX);
 	regions_set_device(verbs->regions, NULL);
 	accept_close(accept);
 	device_close(verbs->device);
@@ -206,6 +208,7 @@ static void *verbs_run(void *arg)
 			break;
 		verbs_attend_device(verbs);
 		verbs_ask(verbs);
+		queue_dial_expire(verbs, clock_ms() - VERBS_READY_MS);
 	}
 	if (verbs->device)
 		verbs_forget_device(verbs);
@@ -402,6 +405,7 @@ static const struct tp_ops verbs_ops = {
 	.export = verbs_export,
 	.unexport = verbs_unexport,
 	.arrived = verbs_conn_arrived,
+	.expect = verbs_conn_expect,
 	.connect = verbs_conn_connect,
 	.fd = verbs_conn_fd,
 	.state = verbs_conn_state,

@@ -32,6 +32,7 @@
 
 #define CONN_RETRY_MIN_MS 50u
 #define CONN_RETRY_MAX_MS 2000u
+#define CONN_SOON_MS	  5u	/* a queue pair that is made ahead is almost there */
 #define CONN_STALL_MS	  2000u /* READs under way, and none has completed */
 
 /* Regions that have been told, and are not in `keys` yet. */
@@ -99,68 +100,6 @@ static int verbs_conn_watch(struct verbs_conn *conn, int fd)
 	struct epoll_event event = {.events = EPOLLIN};
 
 	return epoll_ctl(conn->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
-static void verbs_conn_dial(struct verbs_conn *conn, uint64_t now)
-{
-	conn->removals = atomic_load(&conn->verbs->removals);
-	if (atomic_load(&conn->verbs->has_device))
-		conn->dial = queue_dial_start(conn->verbs, conn->node, conn->class);
-	if (!conn->dial)
-		conn->try_ms = now + CONN_RETRY_MIN_MS;
-	else
-		(void)verbs_conn_watch(conn, queue_dial_fd(conn->dial));
-}
-
-/* Makes it more than TCP. Where that fails it is TCP. */
-static void verbs_conn_widen(struct verbs_conn *conn)
-{
-	struct verbs *verbs = conn->verbs;
-
-	conn->epoll = epoll_create1(EPOLL_CLOEXEC);
-	conn->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (conn->epoll < 0 || conn->wake < 0 || verbs_conn_watch(conn, conn->wake)) {
-		if (conn->epoll >= 0)
-			close(conn->epoll);
-		if (conn->wake >= 0)
-			close(conn->wake);
-		conn->epoll = conn->wake = -1;
-		return;
-	}
-	pthread_mutex_lock(&verbs->lock);
-	LIST_INSERT_HEAD(&verbs->conns, conn, entry);
-	pthread_mutex_unlock(&verbs->lock);
-	/* Beside TCP, which proves the incarnation before anything is read. */
-	verbs_conn_dial(conn, clock_ms());
-}
-
-int verbs_conn_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
-		       enum tp_class class, struct tp_conn **out, struct ramp_err *err)
-{
-	struct verbs *verbs = (struct verbs *)tp;
-	struct verbs_conn *conn = calloc(1, sizeof(*conn));
-	int rc;
-
-	if (!conn)
-		return ramp_err_sys(err, ENOMEM, "data connection");
-	rc = verbs->tcp->ops->connect(verbs->tcp, node, incarnation, class, &conn->tcp, err);
-	if (rc) {
-		free(conn);
-		return rc;
-	}
-	conn->base.tp = tp;
-	conn->verbs = verbs;
-	conn->class = class;
-	conn->epoll = conn->wake = conn->tcp_fd = -1;
-	conn->after_ms = CONN_RETRY_MIN_MS;
-	STAILQ_INIT(&conn->mail);
-	pthread_mutex_lock(&verbs->lock);
-	conn->node = verbs_node_of(verbs, node);
-	pthread_mutex_unlock(&verbs->lock);
-	if (conn->node && atomic_load(&verbs->has_device))
-		verbs_conn_widen(conn);
-	*out = &conn->base;
-	return 0;
 }
 
 static void verbs_conn_set_connection(struct verbs_conn *conn, uint64_t connection)
@@ -318,6 +257,89 @@ static void verbs_conn_dialed(struct verbs_conn *conn, uint64_t now)
 	conn->node->at.port = 0;
 	pthread_mutex_unlock(&conn->verbs->lock);
 	verbs_conn_retry_later(conn, now);
+}
+
+/* Takes the queue pair that was made ahead, or begins to connect one. */
+static void verbs_conn_dial(struct verbs_conn *conn, uint64_t now)
+{
+	bool soon = false;
+	struct queue *queue;
+
+	conn->removals = atomic_load(&conn->verbs->removals);
+	queue = queue_dial_ready(conn->verbs, conn->node, conn->class, &soon);
+	if (queue) {
+		verbs_conn_queue_up(conn, queue);
+		return;
+	}
+	if (!soon && atomic_load(&conn->verbs->has_device))
+		conn->dial = queue_dial_start(conn->verbs, conn->node, conn->class);
+	if (!conn->dial)
+		conn->try_ms = now + (soon ? CONN_SOON_MS : CONN_RETRY_MIN_MS);
+	else
+		(void)verbs_conn_watch(conn, queue_dial_fd(conn->dial));
+}
+
+/* Makes it more than TCP. Where that fails it is TCP. */
+static void verbs_conn_widen(struct verbs_conn *conn)
+{
+	struct verbs *verbs = conn->verbs;
+
+	conn->epoll = epoll_create1(EPOLL_CLOEXEC);
+	conn->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (conn->epoll < 0 || conn->wake < 0 || verbs_conn_watch(conn, conn->wake)) {
+		if (conn->epoll >= 0)
+			close(conn->epoll);
+		if (conn->wake >= 0)
+			close(conn->wake);
+		conn->epoll = conn->wake = -1;
+		return;
+	}
+	pthread_mutex_lock(&verbs->lock);
+	LIST_INSERT_HEAD(&verbs->conns, conn, entry);
+	pthread_mutex_unlock(&verbs->lock);
+	/* Beside TCP, which proves the incarnation before anything is read. */
+	verbs_conn_dial(conn, clock_ms());
+}
+
+int verbs_conn_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
+		       enum tp_class class, struct tp_conn **out, struct ramp_err *err)
+{
+	struct verbs *verbs = (struct verbs *)tp;
+	struct verbs_conn *conn = calloc(1, sizeof(*conn));
+	int rc;
+
+	if (!conn)
+		return ramp_err_sys(err, ENOMEM, "data connection");
+	rc = verbs->tcp->ops->connect(verbs->tcp, node, incarnation, class, &conn->tcp, err);
+	if (rc) {
+		free(conn);
+		return rc;
+	}
+	conn->base.tp = tp;
+	conn->verbs = verbs;
+	conn->class = class;
+	conn->epoll = conn->wake = conn->tcp_fd = -1;
+	conn->after_ms = CONN_RETRY_MIN_MS;
+	STAILQ_INIT(&conn->mail);
+	pthread_mutex_lock(&verbs->lock);
+	conn->node = verbs_node_of(verbs, node);
+	pthread_mutex_unlock(&verbs->lock);
+	if (conn->node && atomic_load(&verbs->has_device))
+		verbs_conn_widen(conn);
+	*out = &conn->base;
+	return 0;
+}
+
+void verbs_conn_expect(struct tp *tp, ramp_node_t number)
+{
+	struct verbs *verbs = (struct verbs *)tp;
+	struct verbs_node *node;
+
+	pthread_mutex_lock(&verbs->lock);
+	node = verbs_node_of(verbs, number);
+	pthread_mutex_unlock(&verbs->lock);
+	if (node && atomic_load(&verbs->has_device))
+		queue_dial_ahead(verbs, node);
 }
 
 /* ---- regions ------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@
 
 #include "core.h"
 
+/* Connects queue pairs to that node, for the connections that come. */
+void verbs_conn_expect(struct tp *tp, ramp_node_t node);
 int verbs_conn_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 		       enum tp_class class, struct tp_conn **out, struct ramp_err *err);
 int verbs_conn_fd(struct tp_conn *base, uint32_t *events);
