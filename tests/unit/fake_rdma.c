@@ -697,7 +697,7 @@ int rdma_disconnect(struct rdma_cm_id *of)
 	struct fake_id *id = (struct fake_id *)of;
 
 	pthread_mutex_lock(&lock);
-	if (id->other && !id->other->knock)
+	if (id->other && !id->other->knock && !atomic_load(&fake_rdma.silent))
 		fake_send(id->other, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
 	pthread_mutex_unlock(&lock);
 	return 0;

@@ -21,15 +21,15 @@ struct fake_rdma {
 	atomic_int status; /* enum ibv_wc_status of the next READ, which loses its queue pair */
 	atomic_bool hold;  /* READs are not done, and complete never */
 	atomic_int connect_errno; /* of rdma_connect itself */
-	atomic_int answer; /* enum rdma_cm_event_type in answer to rdma_connect; 0: as it is */
-	atomic_bool forge; /* a byte of each answer's private data is another one */
+	atomic_int answer;  /* enum rdma_cm_event_type in answer to rdma_connect; 0: as it is */
+	atomic_bool silent; /* the other end hears of no end */
+	atomic_bool forge;  /* a byte of each answer's private data is another one */
 	/* Figures. */
 	atomic_uint regions;  /* registered for remote reads, now */
 	atomic_uint objects;  /* all that must be freed, now */
 	atomic_uint reads;    /* done */
 	atomic_uint refused;  /* READs with a key, an address or a domain that is wrong */
 	atomic_uint rejected; /* requests to connect */
-	atomic_uint short_waits;
 };
 
 extern struct fake_rdma fake_rdma;

@@ -505,6 +505,23 @@ START_TEST(another_node_with_the_right_key)
 }
 END_TEST
 
+START_TEST(a_connection_whose_end_is_not_heard)
+{
+	begin_rdma(TP_DEMAND);
+	atomic_store(&fake_rdma.silent, true);
+	t.tp->ops->close(conn);
+	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
+	link_to_source(TP_DEMAND);
+	read_pages(0, 1);
+	wait_until(is_rdma());
+	wait_until(figures(&s, 2).read_by == 1); /* the new one */
+	read_pages(0, 16);
+	ck_assert_uint_eq(figures(&t, 1).lost, 0);
+	end();
+	atomic_store(&fake_rdma.silent, false);
+}
+END_TEST
+
 START_TEST(a_connection_that_is_expected)
 {
 	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
@@ -730,6 +747,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 2);
 	tcase_add_test(tc, a_key_that_has_been_taken_back);
 	tcase_add_test(tc, another_node_with_the_right_key);
+	tcase_add_test(tc, a_connection_whose_end_is_not_heard);
 	tcase_add_loop_test(tc, a_connection_that_is_expected, 0, 2);
 	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);
