@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -71,7 +72,7 @@ static uint8_t overheard[56];
 static uint16_t overheard_port;
 
 static struct ibv_device device = {.name = "fake0"};
-static struct ibv_context context = {.device = &device, .async_fd = -1};
+static struct ibv_context context = {.device = &device, .async_fd = -1, .cmd_fd = -1};
 
 static void signal_fd(int fd)
 {
@@ -128,6 +129,19 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attr)
 	(void)of;
 	*attr = (struct ibv_device_attr){.max_qp_rd_atom = 16, .max_qp_init_rd_atom = 16};
 	return 0;
+}
+
+static bool is_null(int fd)
+{
+	char path[64], to[64] = "";
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return readlink(path, to, sizeof(to) - 1) > 0 && strcmp(to, "/dev/null") == 0;
+}
+
+bool fake_rdma_is_closed(void)
+{
+	return is_null(context.async_fd) && is_null(context.cmd_fd);
 }
 
 int ibv_get_async_event(struct ibv_context *of, struct ibv_async_event *event)
@@ -505,6 +519,7 @@ int rdma_bind_addr(struct rdma_cm_id *of, struct sockaddr *at)
 	}
 	if (context.async_fd < 0) {
 		context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		context.cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		context.ops.poll_cq = fake_poll_cq;
 		context.ops.req_notify_cq = fake_req_notify_cq;
 		context.ops.post_send = fake_post_send;

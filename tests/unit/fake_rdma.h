@@ -50,5 +50,7 @@ enum ibv_wc_status fake_rdma_read(unsigned queue, uint64_t address, uint32_t rke
 				  uint32_t len);
 /* The first region that is registered for remote reads. False: there is none. */
 bool fake_rdma_region(uint64_t *address, uint32_t *rkey, uint32_t *len);
+/* The device's descriptors are /dev/null: the kernel's removal of it waits for nothing. */
+bool fake_rdma_is_closed(void);
 
 #endif

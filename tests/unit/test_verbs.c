@@ -444,7 +444,7 @@ START_TEST(a_device_that_is_taken_away)
 	/* Both nodes have the one device, which tells the one that looks first of an error. */
 	wait_until(!figures(&t, 1).reading);
 	if (!_i)
-		wait_until(fake_rdma.objects == 0);
+		wait_until(fake_rdma.objects == 0 && fake_rdma_is_closed());
 	read_pages(0, 500);
 	end();
 }

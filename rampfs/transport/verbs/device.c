@@ -192,6 +192,26 @@ void device_close(struct device *device)
 	free(device);
 }
 
+/* The numbers stay taken: librdmacm closes them some day. */
+void device_abandon(struct device *device)
+{
+	struct ibv_context *context = device->listener->verbs;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0)
+		return;
+	while (!LIST_EMPTY(&device->domains)) {
+		struct domain *domain = LIST_FIRST(&device->domains);
+
+		LIST_REMOVE(domain, entry);
+		ibv_dealloc_pd(domain->pd);
+		free(domain);
+	}
+	(void)dup3(null, context->async_fd, O_CLOEXEC);
+	(void)dup3(null, context->cmd_fd, O_CLOEXEC);
+	close(null);
+}
+
 /* The call looks which devices are there still, and closes the others, now or with the last id. */
 void device_let_go(void)
 {

@@ -33,6 +33,10 @@ int device_open(const struct device_addresses *addresses, struct device **out,
 		struct ramp_err *err);
 /* Every queue pair and every region that was made of the device by others is gone. */
 void device_close(struct device *device);
+/* Closes the device under librdmacm, which keeps its descriptors for life, or until another device is
+   there: the kernel's removal of a software device waits for them. Only of one that is being removed, before
+   device_close; all that was made of it is gone but what the device itself has. */
+void device_abandon(struct device *device);
 /* Lets go of devices that are being removed: librdmacm keeps them open, and some kernel modules wait
    for that. */
 void device_let_go(void);

@@ -236,6 +236,13 @@ static int queue_prove(struct queue *queue, struct ramp_err *err)
 	return rc;
 }
 
+static atomic_uint queues;
+
+bool queue_any(void)
+{
+	return atomic_load(&queues) > 0;
+}
+
 int queue_connect(const struct queue_config *config, struct queue **out, struct ramp_err *err)
 {
 	struct queue *queue = calloc(1, sizeof(*queue));
@@ -243,6 +250,7 @@ int queue_connect(const struct queue_config *config, struct queue **out, struct 
 
 	if (!queue)
 		return ramp_err_sys(err, ENOMEM, "a queue pair");
+	atomic_fetch_add(&queues, 1);
 	queue->slots_fd = -1;
 	queue->config = config;
 	queue->deadline_ms = clock_ms() + QUEUE_CONNECT_MS;
@@ -292,6 +300,7 @@ void queue_close(struct queue *queue)
 	if (queue->channel)
 		rdma_destroy_event_channel(queue->channel);
 	free(queue);
+	atomic_fetch_sub(&queues, 1);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

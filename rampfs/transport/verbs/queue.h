@@ -38,6 +38,8 @@ struct queue_config {
 int queue_connect(const struct queue_config *config, struct queue **out, struct ramp_err *err);
 /* Ends it. When this returns nothing lands any more. */
 void queue_close(struct queue *queue);
+/* True: this process has queue pairs of its own making, or is about to. Any thread. */
+bool queue_any(void);
 
 /* Returns two descriptors that are readable when there is something to do. */
 void queue_fds(const struct queue *queue, int fds[2]);

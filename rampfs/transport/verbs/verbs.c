@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "core.h"
 #include "device.h"
+#include "queue.h"
 #include "queue_dial.h"
 #include "regions.h"
 #include "transport/peers/peer.h"
@@ -33,6 +34,8 @@
 
 #define VERBS_LOOK_MS	 10000u /* for a device */
 #define VERBS_TICK_MS	 250
+#define VERBS_QUEUES_MS	 3000u /* until all queue pairs of a removed device are gone */
+#define VERBS_WAIT_US	 10000
 #define VERBS_ASK_MIN_MS 250u
 #define VERBS_ASK_MAX_MS 10000u
 #define VERBS_PEERS	 64
@@ -51,7 +54,19 @@ struct verbs_all {
 	struct device_addresses addresses;
 };
 
-static void verbs_forget_device(struct verbs *verbs)
+/* The threads that read end their queue pairs by themselves. Where one does not in time, the kernel's removal
+   of the device waits until it does. */
+static void verbs_abandon_device(struct verbs *verbs)
+{
+	uint64_t until_ms = clock_ms() + VERBS_QUEUES_MS;
+
+	while (queue_any() && clock_ms() < until_ms)
+		usleep(VERBS_WAIT_US);
+	if (!queue_any())
+		device_abandon(verbs->device);
+}
+
+static void verbs_forget_device(struct verbs *verbs, bool removed)
 {
 	struct accept *accept = verbs->accept;
 
@@ -65,6 +80,8 @@ static void verbs_forget_device(struct verbs *verbs)
 	queue_dial_expire(verbs, UINT64_MAX);
 	regions_set_device(verbs->regions, NULL);
 	accept_close(accept);
+	if (removed)
+		verbs_abandon_device(verbs);
 	device_close(verbs->device);
 	device_let_go();
 	verbs->device = NULL;
@@ -125,17 +142,19 @@ static bool verbs_device_events(struct verbs *verbs)
 static void verbs_attend_device(struct verbs *verbs)
 {
 	struct ramp_err err;
+	bool removed;
 
 	if (!verbs->device) {
 		if (clock_ms() >= verbs->look_ms && verbs_find_device(verbs, &err))
 			log_debug("no RDMA: %s", err.text);
 		return;
 	}
-	if (accept_events(verbs->accept) && verbs_device_events(verbs))
+	removed = !accept_events(verbs->accept);
+	if (!removed && verbs_device_events(verbs))
 		return;
 	log_warn("RDMA device %s is gone: pages go over TCP until it is back",
 		 device_name(verbs->device));
-	verbs_forget_device(verbs);
+	verbs_forget_device(verbs, removed);
 }
 
 /* ---- where others listen ------------------------------------------------------------------- */
@@ -211,7 +230,7 @@ static void *verbs_run(void *arg)
 		queue_dial_expire(verbs, clock_ms() - VERBS_READY_MS);
 	}
 	if (verbs->device)
-		verbs_forget_device(verbs);
+		verbs_forget_device(verbs, false);
 	return NULL;
 }
 
@@ -487,7 +506,7 @@ int verbs_open(struct peers *peers, struct tp *tcp, const char *address, bool mu
 
 err_device:
 	if (verbs->device)
-		verbs_forget_device(verbs);
+		verbs_forget_device(verbs, false);
 	regions_close(verbs->regions);
 err_free:
 	verbs_free(verbs);
