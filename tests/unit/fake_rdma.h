@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* What is injected; all zero: nothing. Set by the test while nothing else runs, or atomic. */
+/* Faults to inject; all zero: none. Set by the test while nothing else runs, or atomic. */
 struct fake_rdma {
 	atomic_bool no_device;	/* there is none */
 	atomic_bool no_address; /* none has the node's address */

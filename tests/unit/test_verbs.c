@@ -450,7 +450,7 @@ START_TEST(a_device_that_is_taken_away)
 }
 END_TEST
 
-/* ---- who may read what --------------------------------------------------------------------- */
+/* ---- the right to read ------------------------------------------------------------------------ */
 
 START_TEST(a_key_that_has_been_taken_back)
 {
