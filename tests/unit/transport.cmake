@@ -11,6 +11,7 @@ rampfs_test(NAME tcp_addresses
   NEEDS transport LABELS quick threads)
 # Names that have two addresses.
 target_link_options(test_tcp_addresses PRIVATE -Wl,--wrap=getaddrinfo)
+rampfs_test(NAME verbs_parts SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_verbs_parts.c NEEDS transport LABELS quick)
 rampfs_test(NAME verbs
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_verbs.c ${CMAKE_CURRENT_LIST_DIR}/fake_rdma.c
           ${CMAKE_CURRENT_LIST_DIR}/transport_node.c
