@@ -58,8 +58,6 @@ static enum transport_choice choice_of(const struct config_node *node)
 static int find_own_node(const struct statedir *dir, const struct config_node **self,
 			 struct ramp_err *err)
 {
-	int rc;
-
 	*self = config_find(&dir->config, dir->node);
 	if (!*self)
 		return ramp_err_set(err, EINVAL, "%s/cluster.conf: has no [node %s]", dir->path,

@@ -27,7 +27,9 @@ import json, re, sys
 text, number, boolean = str, (int, float), bool
 schema = {
     "schema_version": number, "mountpoint": text, "quorum": boolean, "leader": text, "store_used_bytes": number,
-    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number,
+    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number, "level": number,
+    "arena_bytes": number, "arena_used_bytes": number, "arena_user_max_bytes": number,
+    "arena_users": {"uid": number, "bytes": number},
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text, "transport": text},
     "segments": {"node": text, "name": text, "size_bytes": number, "id": number, "epoch": number, "extent_bytes": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "target": text, "pages": text,
