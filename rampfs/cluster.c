@@ -231,7 +231,9 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 				      .up = on_peer,
 				      .join = on_join,
 				      .arg = c};
-	struct transport_config tp = {.loop = c->config.loop, .choice = c->config.transport};
+	struct transport_config tp = {.loop = c->config.loop,
+				      .choice = c->config.transport,
+				      .streams = c->config.streams};
 	struct node_row self;
 	int rc = meta_node(c->meta, config.self, &self);
 

@@ -76,6 +76,7 @@ static int open_and_run(const struct daemon_config *config, struct floors *floor
 		return rc;
 	fc.capacity_bytes = self->capacity_bytes;
 	fc.transport = choice_of(self);
+	fc.streams = self->streams;
 	rc = floors_open(&fc, floors, err);
 	if (rc)
 		return rc;

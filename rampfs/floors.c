@@ -63,6 +63,7 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 					      .living = f->config.daemon->living,
 					      .incarnation = store_incarnation(f->store),
 					      .transport = f->config.transport,
+					      .streams = f->config.streams,
 					      .row_changed = on_row_changed,
 					      .rows_restored = on_rows_restored,
 					      .node_fenced = on_node_fenced,
@@ -103,6 +104,7 @@ static int open_transfers(struct floors *f, struct ramp_err *err)
 	struct pull_config pull = {.store = f->store,
 				   .programs = f->programs,
 				   .tp = f->cluster.tp,
+				   .streams = f->config.streams,
 				   .finished = transfers_pull_finished};
 	int rc = transfers_open(&config, &f->transfers, err);
 

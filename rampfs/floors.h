@@ -23,6 +23,7 @@ struct floors_config {
 	const struct daemon_config *daemon;
 	uint64_t capacity_bytes;
 	enum transport_choice transport;
+	unsigned streams; /* as struct pull_config has it */
 	/* mount_config's, control loop. */
 	void (*ended)(void *arg, enum mount_end why);
 	void *arg;

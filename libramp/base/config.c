@@ -168,6 +168,19 @@ static int parse_address(struct parser *p, struct config_node *node, const char 
 	return 1;
 }
 
+static int parse_streams(struct parser *p, struct config_node *node, const char *value)
+{
+	unsigned n = 0;
+
+	if (strcmp(value, "auto") != 0) {
+		if (value[0] < '1' || value[0] > '0' + CONFIG_STREAMS_MAX || value[1])
+			return config_refuse(p, p->line, "streams is auto or 1 to 8, not", value);
+		n = (unsigned)(value[0] - '0');
+	}
+	node->streams = n;
+	return 1;
+}
+
 static int parse_node(struct parser *p, const char *key, const char *value)
 {
 	struct config_node *node = &p->config->nodes[p->config->n_nodes - 1];
@@ -195,6 +208,8 @@ static int parse_node(struct parser *p, const char *key, const char *value)
 			}
 		return config_refuse(p, p->line, "transport is auto, verbs or tcp, not", value);
 	}
+	if (strcmp(key, "streams") == 0)
+		return first_time(p, 4, key) && parse_streams(p, node, value);
 	if (strcmp(key, "voter") == 0) {
 		if (!first_time(p, 3, key))
 			return 0;
@@ -466,6 +481,9 @@ char *config_canonical(const struct config_cluster *config)
 		fprintf(f, "[node %s]\naddress=%s\ncapacity=%" PRIu64 "\ntransport=%s\nvoter=%s\n",
 			n->name, n->address, n->capacity_bytes, transports[n->transport],
 			n->voter ? "yes" : "no");
+		/* Not the default: clusters that were made before it keep their id. */
+		if (n->streams)
+			fprintf(f, "streams=%u\n", n->streams);
 	}
 	if (fclose(f)) {
 		free(text);

@@ -9,6 +9,7 @@
  *	address=HOST:PORT
  *	capacity=8G			of the node's store
  *	transport=auto|verbs|tcp	optional: auto
+ *	streams=auto|1..8		optional: auto
  *	voter=yes|no			optional: yes for the first five
  *
  * Every mistake is refused with `FILE:LINE: reason`; nothing is guessed and no key is ignored.
@@ -27,6 +28,7 @@
 #define CONFIG_VOTERS_DEFAULT 5
 #define CONFIG_ARENA_ADDR     UINT64_C(0x200000000000)
 #define CONFIG_ARENA_LEN      (UINT64_C(32) << 40)
+#define CONFIG_STREAMS_MAX    8
 #define CONFIG_CAPACITY_MIN   (UINT64_C(16) << 20)
 /* A line of inih's is 198 bytes: a joiner gets the address of each node, and writes them all into
    its file. */
@@ -39,6 +41,7 @@ struct config_node {
 	char address[RAMP_ADDRESS_MAX + 1];
 	uint64_t capacity_bytes;
 	enum config_transport transport;
+	unsigned streams; /* connections for prefetch; 0: auto */
 	bool voter;
 	int line; /* of its section's first key */
 };

@@ -6,6 +6,7 @@
 #include <linux/kcmp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -430,4 +431,21 @@ unsigned int kernel_processors(void)
 		return (unsigned int)CPU_COUNT(&set);
 	online = sysconf(_SC_NPROCESSORS_ONLN);
 	return online > 0 ? (unsigned int)online : 1;
+}
+
+uint64_t kernel_idle_us(void)
+{
+	char text[256]; /* the first line is of all processors */
+	int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	uint64_t idle, waiting;
+	long ticks = sysconf(_SC_CLK_TCK);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	if (ticks <= 0 ||
+	    sscanf(text, "cpu %*u %*u %*u %" SCNu64 " %" SCNu64, &idle, &waiting) != 2)
+		return 0;
+	return (idle + waiting) * 1000000 / (uint64_t)ticks;
 }

@@ -196,6 +196,9 @@ struct kernel_rt_boost {
 int kernel_rt_boost_while(struct kernel_rt_boost *boost, bool on);
 /* Returns how many processors this process may run on. */
 unsigned int kernel_processors(void);
+/* Returns for how long all processors of the machine together have idled since it started; 0: not
+   known. */
+uint64_t kernel_idle_us(void);
 /* Returns a thread's time slice in *ns: how long a thread (0: the calling one) without real-time
    priority runs at a time when others want its processor, sched_runtime of sched_setattr(2).
    -ENOTSUP: it has such priority, or the kernel is older than 6.12. */

@@ -123,6 +123,11 @@ static void put_peer_pulls(const struct peer_counts *c, FILE *out)
 	head(out, "peer_pulled_bytes_total", "counter", "bytes pulled from a node");
 	for (size_t i = 0; i < c->n_pull; i++)
 		peer_line(out, c, "peer_pulled_bytes_total", c->pull[i].node, "", c->pull[i].bytes);
+	head(out, "peer_prefetch_connections", "gauge",
+	     "connections over which pages are pulled ahead from a node");
+	for (size_t i = 0; i < c->n_pull; i++)
+		peer_line(out, c, "peer_prefetch_connections", c->pull[i].node, "",
+			  c->pull[i].streams);
 }
 
 static void put_rdma_left(const struct peer_counts *c, const struct tp_peer *rdma, FILE *out)

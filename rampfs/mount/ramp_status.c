@@ -109,6 +109,8 @@ static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
 		return false;
 	fprintf(out, ", %" PRIu64 " %% here",
 		100 - progress.pages_missing * 100 / progress.pages_all);
+	if (progress.streams > 1)
+		fprintf(out, ", over %u connections", progress.streams);
 	quiet = source_is_silent(m, &progress);
 	if (quiet)
 		fputs(", source is silent", out);

@@ -4,7 +4,7 @@
  *   DOWN       -> CONNECTING  [link_connect]     it is time to try
  *   CONNECTING -> READY       [link_connecting]  the peer has proved itself
  *   CONNECTING -> DOWN        [link_down]        failed, or not needed any more
- *   READY      -> DOWN        [link_down]        failed, not needed any more, or silent for 5 s
+ *   READY      -> DOWN        [link_down]        failed, not needed any more, or silent too long
  *
  * A link that is DOWN has no connection and no flights.
  *
@@ -12,7 +12,7 @@
  * in the file's pages already, so they become LOCAL, and `arrived` does the rest. A hole that reaches
  * beyond the pages of its read makes the REMOTE pages there LOCAL as well.
  *
- * How it fails: a link that breaks, or is silent for PULL_SILENT_MS while reads are under way, gives
+ * How it fails: a link that breaks, or is silent for link_silent_ms while reads are under way, gives
  * their pages back to REMOTE and connects again after 50 ms, then twice as long, up to 2 s. Pages
  * that a page fault or a request waits for go back to the waitlist. A source that does not know the
  * key is asked again in the same rhythm. A hello that proves another incarnation of the node means
@@ -29,9 +29,10 @@
 #include "base/log.h"
 #include "memory/reserve.h"
 
-#define LINK_LOOK_BYTES (64u << 10)
-#define DONE_MAX	16
-#define HOLE_MORE_PAGES (UINT64_C(1) << 20) /* 4 GiB beyond the end of the read, at once */
+#define LINK_LOOK_BYTES	    (64u << 10)
+#define DONE_MAX	    16
+#define LINK_HELP_SILENT_MS 2000u
+#define HOLE_MORE_PAGES	    (UINT64_C(1) << 20) /* 4 GiB beyond the end of the read, at once */
 
 static const struct tp_ops *link_ops(const struct link *link)
 {
@@ -56,6 +57,10 @@ static void link_go(struct link *link, enum link_state from, enum link_state to)
 		abort();
 	}
 	link->state = to;
+	if (link->links->class == TP_PREFETCH && to == LINK_READY)
+		atomic_fetch_add(&pull_tally_of(link->links->pull, link->node)->streams, 1);
+	if (link->links->class == TP_PREFETCH && from == LINK_READY)
+		atomic_fetch_sub(&pull_tally_of(link->links->pull, link->node)->streams, 1);
 	log_debug("link to node %u: %s -> %s", link->node, states[from].name, states[to].name);
 }
 
@@ -92,7 +97,7 @@ static void flight_end(struct link *link, struct link_flight *flight)
 	flight->pulled = NULL;
 	flight->bounce = NULL;
 	link->n_flights--;
-	pulled->n_flights[link->links->which - 1]--;
+	pulled->n_flights[link->links->which]--;
 	if (link->links->class == TP_DEMAND)
 		atomic_fetch_sub(&pulled->pull->demand_waiting, 1);
 	pulled_put(pulled);
@@ -120,6 +125,9 @@ static void flight_give_back(struct link *link, struct link_flight *flight)
 		waitlist_return(&pulled->waitlist, &entry);
 	else if (entry.count) /* page faults may have waited for it */
 		pull_wake_pager(pulled->pull);
+	if (entry.count &&
+	    link->links->which > PULLER_PREFETCH) /* this thread may not come again */
+		pulled_given_back(pulled);
 	flight_end(link, flight);
 }
 
@@ -151,7 +159,7 @@ int link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t
 		.dst = bounce ? bounce : pulled->base + first * RAMP_PAGE_BYTES,
 	};
 	struct link_flight *flight = link->flights;
-	int by = link->links->which - 1, rc;
+	int by = link->links->which, rc;
 
 	if (link->n_flights == TP_QUEUE_MAX)
 		return -EAGAIN;
@@ -249,11 +257,19 @@ static void link_no_room(struct link *link)
 	}
 }
 
+/* A thread that only helps holds the pages of a connection that hangs for less long: the others bring
+   them, where only one path of the network fails. */
+static unsigned link_silent_ms(const struct link *link)
+{
+	return link->links->which > PULLER_PREFETCH ? LINK_HELP_SILENT_MS : PULL_SILENT_MS;
+}
+
 static void link_failed(struct link *link)
 {
-	struct ramp_err err = {.text = "it has not answered for 5 s"};
+	struct ramp_err err = {0};
 	ramp_incarnation_t proved = 0;
 
+	ramp_err_set(&err, ETIMEDOUT, "it has not answered for %u s", link_silent_ms(link) / 1000);
 	if (link->conn && link_ops(link)->state(link->conn, &err) == TP_FAILED)
 		proved = link_ops(link)->incarnation(link->conn);
 	if (link->state == LINK_READY)
@@ -314,7 +330,7 @@ void link_step(struct link *link, uint64_t now)
 		link_reap(link, LINK_LOOK_BYTES);
 	if (link->state == LINK_READY &&
 	    (link_ops(link)->state(link->conn, NULL) == TP_FAILED ||
-	     (link->n_flights && now > link->progress_ms + PULL_SILENT_MS)))
+	     (link->n_flights && now > link->progress_ms + link_silent_ms(link))))
 		link_failed(link);
 }
 
@@ -390,7 +406,7 @@ static void flight_lose(struct link *link, struct link_flight *flight)
 static void flight_refused(struct link *link, struct link_flight *flight, int result)
 {
 	struct pulled *pulled = flight->pulled;
-	int by = link->links->which - 1;
+	int by = link->links->which;
 
 	if (result == -EIO && (!flight->bounce || flight_unload(link, flight))) {
 		flight_lose(link, flight);
@@ -477,8 +493,8 @@ static void flight_reply(struct link *link, const struct tp_done *done)
 	}
 	flight->next = first + count;
 	link->after_ms = LINK_RETRY_MIN_MS;
-	pulled->retry_after_ms[link->links->which - 1] = 0;
-	pulled->hung[link->links->which - 1] = false;
+	pulled->retry_after_ms[link->links->which] = 0;
+	pulled->hung[link->links->which] = false;
 	atomic_store(&pulled->heard_ms, link->progress_ms);
 	count_pages(link, count, hole ? 0 : done->len);
 	if (hole)

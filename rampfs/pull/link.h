@@ -1,6 +1,6 @@
 /*
- * A connection to one source, and its reads under way (flights). Each of the two threads has links
- * of its own, and everything here is called by that thread.
+ * A connection to one source, and its reads under way (flights). Each thread has links of
+ * its own, and everything here is called by that thread.
  */
 #ifndef RAMP_LINK_H
 #define RAMP_LINK_H
@@ -52,7 +52,7 @@ struct link {
 /* All links of one thread. */
 struct links {
 	struct pull *pull;
-	int which; /* PULLER_PAGER or PULLER_PREFETCH */
+	int which; /* PULLER_* */
 	enum tp_class class;
 	int epoll;
 	LIST_HEAD(, link) list;

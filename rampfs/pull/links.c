@@ -50,17 +50,21 @@ static uint64_t unanswered_since(const struct pulled *pulled, int by, const stru
  * that a program may wait for. A source that hung stays silent until it has proved itself again, or a
  * page comes (flight_reply): its kernel may still take connections. A source that is not asked is not
  * silent: the first read of a pull that was left alone finds a source that has come back, or waits
- * for as long as any other.
+ * for as long as any other. The links of threads that only help are not looked at: each gives its
+ * pages back before that matters (link_silent_ms).
  */
 static void note_silence(struct links *links, struct pulled *pulled, const struct link *link,
 			 uint64_t now)
 {
-	int by = links->which - 1;
-	uint64_t since = atomic_load(&pulled->silent_since_ms[by]);
+	int by = links->which;
 	bool slow = link->n_flights && now > link->progress_ms + SLOW_MS;
 	bool down = links->class == TP_DEMAND &&
 		    (link->state != LINK_READY || pulled->retry_ms[by] > now);
+	uint64_t since;
 
+	if (by > PULLER_PREFETCH)
+		return;
+	since = atomic_load(&pulled->silent_since_ms[by]);
 	if ((slow || down || since) && !is_waited_for(pulled, by))
 		slow = down = pulled->hung[by] = false;
 	if (slow)
@@ -73,6 +77,12 @@ static void note_silence(struct links *links, struct pulled *pulled, const struc
 		since = 0;
 	}
 	atomic_store(&pulled->silent_since_ms[by], since);
+}
+
+static void note_no_need(const struct links *links, struct pulled *pulled)
+{
+	if (links->which <= PULLER_PREFETCH)
+		atomic_store(&pulled->silent_since_ms[links->which], 0);
 }
 
 /* Gives up every read of the entry. */
@@ -88,7 +98,8 @@ static void links_drop(struct links *links, struct pulled *pulled)
 		}
 }
 
-static void links_find_needed(struct links *links, bool (*needs)(struct pulled *pulled),
+static void links_find_needed(struct links *links,
+			      bool (*needs)(const struct links *links, struct pulled *pulled),
 			      uint64_t now, int *wait_ms)
 {
 	struct pulled *pulled = NULL;
@@ -100,8 +111,8 @@ static void links_find_needed(struct links *links, bool (*needs)(struct pulled *
 			pulled_release(pulled, links->which);
 			continue;
 		}
-		if (!needs(pulled)) {
-			atomic_store(&pulled->silent_since_ms[links->which - 1], 0);
+		if (!needs(links, pulled)) {
+			note_no_need(links, pulled);
 			continue;
 		}
 		link = links_need(links, &pulled->source);
@@ -111,12 +122,12 @@ static void links_find_needed(struct links *links, bool (*needs)(struct pulled *
 		}
 		link->used = true;
 		note_silence(links, pulled, link, now);
-		if (pulled->retry_ms[links->which - 1] > now)
-			pull_sooner(wait_ms, pulled->retry_ms[links->which - 1], now);
+		if (pulled->retry_ms[links->which] > now)
+			pull_sooner(wait_ms, pulled->retry_ms[links->which], now);
 	}
 }
 
-int links_step(struct links *links, bool (*needs)(struct pulled *pulled))
+int links_step(struct links *links, bool (*needs)(const struct links *links, struct pulled *pulled))
 {
 	uint64_t now = pull_now_ms();
 	struct link *link, *next;
@@ -159,8 +170,7 @@ struct link *links_ready(struct links *links, struct pulled *pulled)
 	link = links_find(links, &pulled->source);
 	if (!link || link->state != LINK_READY)
 		return NULL;
-	if (pulled->retry_ms[links->which - 1] &&
-	    pulled->retry_ms[links->which - 1] > pull_now_ms())
+	if (pulled->retry_ms[links->which] && pulled->retry_ms[links->which] > pull_now_ms())
 		return NULL;
 	return link;
 }

@@ -10,7 +10,8 @@
 
 /* Connects, times out, closes links that no entry needs, releases entries that are not alive. Returns
    when to come again (ms from now), or -1. */
-int links_step(struct links *links, bool (*needs)(struct pulled *pulled));
+int links_step(struct links *links,
+	       bool (*needs)(const struct links *links, struct pulled *pulled));
 /* Returns wait_ms, or less where an answer is awaited: for a thread that has posted since. */
 int links_wait(const struct links *links, int wait_ms);
 /* Returns the link to the entry's source if it is READY and the entry may ask now, or NULL. */

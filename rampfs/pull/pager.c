@@ -45,7 +45,7 @@
 #define AROUND_PAGES 16u /* fault-around grows up to 64 KiB */
 
 struct pager {
-	struct puller puller; /* first: pull->pager points to it */
+	struct puller puller; /* first: pull->pullers[PULLER_PAGER] points to it */
 	struct adaptive_poll poll;
 	const void
 		*last_fault; /* the client of the last page fault: only compared, it may be gone */
@@ -116,7 +116,8 @@ static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter 
 	};
 
 	/* No room in the queue: the program finds the page when it faults again. */
-	if (!map_queue_add(&pulled->pull->pager->map_queue, &request) && waiter->client->space)
+	if (!map_queue_add(&pulled->pull->pullers[PULLER_PAGER]->map_queue, &request) &&
+	    waiter->client->space)
 		client_wake(waiter->client->space, addr);
 }
 
@@ -246,7 +247,7 @@ static void handle_page_fault(struct pull *pull, struct puller_client *client,
 	case PAGE_REMOTE:
 		link = waitlist_is_crowded(&pulled->waitlist)
 			       ? NULL
-			       : links_ready(&pull->pager->links, pulled);
+			       : links_ready(&pull->pullers[PULLER_PAGER]->links, pulled);
 		if (link) {
 			request = pulled_claim_request(pulled);
 			count = fault_around(pulled, fault->page, &stream);
@@ -303,7 +304,8 @@ static bool serve_entry(struct pulled *pulled, struct link *link, struct waitlis
 	uint64_t run, won;
 
 	while (entry->count) {
-		if (entry->waiter.client && map_queue_is_full(&pulled->pull->pager->map_queue)) {
+		if (entry->waiter.client &&
+		    map_queue_is_full(&pulled->pull->pullers[PULLER_PAGER]->map_queue)) {
 			pull_wake_pager(pulled->pull); /* to come again when there is room */
 			return false;
 		}
@@ -331,7 +333,7 @@ static bool serve_entry(struct pulled *pulled, struct link *link, struct waitlis
 /* Takes each entry out, and puts those back that have to wait. */
 static void serve_waitlist(struct pull *pull, struct pulled *pulled)
 {
-	struct link *link = links_ready(&pull->pager->links, pulled);
+	struct link *link = links_ready(&pull->pullers[PULLER_PAGER]->links, pulled);
 	struct waitlist *list = &pulled->waitlist;
 	struct waitlist_entry entry;
 	uint32_t n, kept = 0;
@@ -389,7 +391,7 @@ static int on_client_added(void *arg, struct client *space, int uffd)
 {
 	struct pull *pull = arg;
 
-	return puller_client_add(pull, pull->pager->links.epoll, space, uffd);
+	return puller_client_add(pull, pull->pullers[PULLER_PAGER]->links.epoll, space, uffd);
 }
 
 static void on_client_gone(void *arg, struct client *space)
@@ -445,6 +447,12 @@ static bool pager_events(struct pager *pager, struct puller_thread *thread)
 	return true;
 }
 
+static bool pager_needs(const struct links *links, struct pulled *pulled)
+{
+	(void)links;
+	return pulled_may_come(pulled);
+}
+
 static bool pager_run(struct puller_thread *thread)
 {
 	struct pager *pager = (struct pager *)thread->puller;
@@ -466,7 +474,7 @@ static bool pager_run(struct puller_thread *thread)
 		if (!pager_events(pager, thread))
 			return false;
 		puller_reap(&pager->puller);
-		wait_ms = links_step(links, pulled_may_come);
+		wait_ms = links_step(links, pager_needs);
 		serve_waitlists(pull);
 		if (!puller_map_all(thread))
 			return false;
@@ -489,7 +497,7 @@ int pager_open(struct pull *pull, struct ramp_err *err)
 
 	if (!pager)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
-	pull->pager = &pager->puller;
+	pull->pullers[PULLER_PAGER] = &pager->puller;
 	pager->puller.links.arrived = pager_arrived;
 	rc = puller_open(&pager->puller, pull, PULLER_PAGER, pager_run, err);
 	if (!rc)
@@ -501,19 +509,19 @@ void pager_join(struct pull *pull)
 {
 	static const struct programs_pager none;
 
-	if (pull->pager && pull->pager->thread)
+	if (pull->pullers[PULLER_PAGER] && pull->pullers[PULLER_PAGER]->thread)
 		programs_set_pager(pull->config.programs, &none);
-	puller_join(pull->pager);
+	puller_join(pull->pullers[PULLER_PAGER]);
 }
 
 void pager_close(struct pull *pull)
 {
-	puller_close(pull->pager);
+	puller_close(pull->pullers[PULLER_PAGER]);
 	puller_clients_forget(pull, true);
 }
 
 void pager_free(struct pull *pull)
 {
-	free((struct pager *)pull->pager);
-	pull->pager = NULL;
+	free((struct pager *)pull->pullers[PULLER_PAGER]);
+	pull->pullers[PULLER_PAGER] = NULL;
 }

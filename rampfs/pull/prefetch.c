@@ -1,12 +1,14 @@
 /*
- * The prefetch thread: pages that are not asked for, in the background; and the end of every pull.
+ * The prefetch threads: pages that are not asked for, in the background; and the end of every pull.
  *
  * Happy path: it keeps a few large reads under way for each segment, front to back, on connections of
  * its own. While demand reads are under way its own are smaller and fewer, and so are the pieces that
  * it takes from a socket at once: the pager, which goes before it wherever it wants to run, need not
  * wait long for it in the kernel. When every page of a segment is decided it unregisters the
  * attachments and calls `finished`. Of a segment that is pulled on demand alone it clears the huge
- * pages that are reserved, so that a page fault need not.
+ * pages that are reserved, so that a page fault need not. More threads help the first one where that
+ * makes a pull faster (streams.h): they do nothing but ask for pages and take them, of segments of
+ * which there is enough left for them, and nothing while demand reads are under way.
  *
  * How it fails: as in link.c. Pages that a writer needs at once, and found partly under way, are left
  * to the writer for a short time (claim_request.h). Where the store is full it rests; page faults and
@@ -21,6 +23,7 @@
 #include <sys/mman.h>
 
 #include "base/cpu_weight.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "bounce.h"
 #include "claim_request.h"
@@ -28,6 +31,7 @@
 #include "links.h"
 #include "pulled.h"
 #include "puller.h"
+#include "streams.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
@@ -37,14 +41,16 @@
 #define REAP_BYTES	  (1u << 20)
 #define LOST_LOOK_MS	  1000
 #define TELL_PAGES	  ((64u << 20) / RAMP_PAGE_BYTES)
-#define NOT_YET_MS	  5	  /* until it is tried again to end a pull, or to undo a SIGBUS */
+#define NOT_YET_MS	  5 /* until it is tried again to end a pull, to undo a SIGBUS, or to help */
 #define CLEAR_AFTER_US	  100000u /* a prefetch begins before, and clears nothing */
 #define CLEAR_SHARE	  50u /* while demand waits it rests 50 times as long as one clearing took */
 
 struct prefetch {
-	struct puller puller; /* first: pull->prefetch points to it */
-	uint64_t clear_us;    /* it clears nothing before that time */
+	struct puller puller; /* first: pull->pullers points to it */
 	bool moves;	      /* the group of threads has more weight */
+	/* The first one's. */
+	uint64_t clear_us; /* it clears nothing before that time */
+	struct streams streams;
 };
 
 static bool demand_waits(struct pull *pull)
@@ -52,9 +58,17 @@ static bool demand_waits(struct pull *pull)
 	return atomic_load(&pull->demand_waiting) > 0;
 }
 
-static bool needs_link(struct pulled *pulled)
+/* True: the thread pulls pages of it. A thread that helps needs more of them than all threads before
+   it have under way. */
+static bool needs_link(const struct links *links, struct pulled *pulled)
 {
-	return pulled_prefetches(pulled) && pulled_may_come(pulled);
+	const unsigned before = (unsigned)(links->which - PULLER_PREFETCH);
+
+	if (!pulled_prefetches(pulled) || !pulled_may_come(pulled))
+		return false;
+	return before == 0 ||
+	       (before < atomic_load(&links->pull->streams) &&
+		pages_missing(pulled->seg) > (uint64_t)before * CHUNKS * CHUNK_PAGES);
 }
 
 /* ---- asking ---- */
@@ -64,19 +78,19 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 			 const struct claim_request *request)
 {
 	bool waits = demand_waits(pulled->pull);
-	uint64_t page = pages_next_remote(pulled->seg, pulled->cursor), won;
+	uint64_t page = pages_next_remote(pulled->seg, atomic_load(&pulled->cursor)), won;
 	uint8_t *buffer;
 
 	if (claim_request_leaves(request, page, 1) == 0)
 		page = pages_next_remote(pulled->seg, request->to);
 
-	if (pulled->n_flights[PULLER_PREFETCH - 1] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
+	if (pulled->n_flights[link->links->which] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
 	    link->n_flights == TP_QUEUE_MAX)
 		return false;
 	if (page == UINT64_MAX) {
-		if (pulled->cursor == 0)
+		if (atomic_load(&pulled->cursor) == 0)
 			return false;
-		pulled->cursor = 0; /* pages that were given back, or skipped */
+		atomic_store(&pulled->cursor, 0); /* pages that were given back, or skipped */
 		return true;
 	}
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
@@ -91,7 +105,7 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 		pull_wake_pager(pulled->pull); /* page faults may have found them claimed */
 		return false;
 	}
-	pulled->cursor = page + won;
+	atomic_store(&pulled->cursor, page + won);
 	return true;
 }
 
@@ -112,15 +126,21 @@ static void tell_arrived(struct link *link, struct pulled *pulled)
 
 /* Posts reads for all segments. Returns when to come again because of a store that is full, or of
    pages that a writer may not need any more, or wait_ms where that is sooner. */
-static int prefetch_more(struct pull *pull, int wait_ms)
+static int prefetch_more(struct links *links, int wait_ms)
 {
+	struct pull *pull = links->pull;
 	uint64_t now = pull_now_ms(), full;
 	struct pulled *pulled = NULL;
 	struct claim_request request;
 	struct link *link;
 
+	if (links->which > PULLER_PREFETCH && demand_waits(pull)) {
+		if (!LIST_EMPTY(&links->list))
+			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
+		return wait_ms;
+	}
 	while ((pulled = pulled_next(pull, pulled))) {
-		if (!needs_link(pulled))
+		if (!needs_link(links, pulled))
 			continue;
 		full = atomic_load(&pulled->no_room_ms);
 		if (full > now) {
@@ -130,10 +150,10 @@ static int prefetch_more(struct pull *pull, int wait_ms)
 		request = claim_request_at(&pulled->claim, now);
 		if (request.until_ms)
 			pull_sooner(&wait_ms, request.until_ms, now);
-		link = links_ready(&pull->prefetch->links, pulled);
+		link = links_ready(links, pulled);
 		while (link && prefetch_one(link, pulled, &request))
 			;
-		if (link)
+		if (link && links->which == PULLER_PREFETCH)
 			tell_arrived(link, pulled);
 	}
 	return wait_ms;
@@ -287,7 +307,40 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 	return wait_ms;
 }
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
+
+/* Sets how many threads prefetch. */
+static void look_at_streams(struct prefetch *prefetch)
+{
+	struct pull *pull = prefetch->puller.links.pull;
+	struct streams_sample now = {
+		.us = pull_now_us(),
+		.bytes = atomic_load(&pull->bytes),
+		.moves = prefetch->moves,
+	};
+	unsigned before = atomic_load(&pull->streams), open;
+
+	if (!streams_is_due(&prefetch->streams, now.us, now.bytes, now.moves))
+		return;
+	now.idle_us = kernel_idle_us();
+	open = streams_look(&prefetch->streams, &now);
+	if (open == before)
+		return;
+	log_debug("prefetch over %u connections, not %u", open, before);
+	atomic_store(&pull->streams, open);
+	if (open > before)
+		pull_wake(pull, PULLER_PREFETCH + (int)before);
+}
+
+/* Does all but to ask for pages. Returns when to come again, or wait_ms where that is sooner. */
+static int first_does(struct prefetch *prefetch, int wait_ms)
+{
+	struct pull *pull = prefetch->puller.links.pull;
+
+	wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
+	look_at_streams(prefetch);
+	return clear_ahead(prefetch, wait_ms);
+}
 
 /* A prefetch read has brought pages. Nothing of a hole is mapped; a page fault that waits for it is in
    the waitlist. */
@@ -301,7 +354,7 @@ static void prefetch_arrived(struct links *links, struct link_flight *flight, ui
 	/* No room in the queue: page faults find the pages, or the end of the pull does where they
 	   were SIGBUS. */
 	if (!hole)
-		(void)map_queue_add(&links->pull->prefetch->map_queue,
+		(void)map_queue_add(&links->pull->pullers[links->which]->map_queue,
 				    &(struct map_request){.id = seg_id(pulled->seg),
 							  .first = first,
 							  .count = count});
@@ -330,6 +383,14 @@ static bool prefetch_events(struct puller *puller, struct puller_thread *thread)
 	return true;
 }
 
+static void weigh(struct prefetch *prefetch)
+{
+	if (prefetch->moves == links_any_ready(&prefetch->puller.links))
+		return;
+	prefetch->moves = !prefetch->moves;
+	cpu_weight_group(prefetch->moves);
+}
+
 static bool prefetch_run(struct puller_thread *thread)
 {
 	struct prefetch *prefetch = (struct prefetch *)thread->puller;
@@ -349,40 +410,56 @@ static bool prefetch_run(struct puller_thread *thread)
 		wait_ms = links_step(links, needs_link);
 		if (!puller_map_all(thread)) /* before the end of a pull */
 			return false;
-		wait_ms = prefetch_more(pull, wait_ms);
-		wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
-		wait_ms = clear_ahead(prefetch, wait_ms);
+		weigh(prefetch);
+		wait_ms = prefetch_more(links, wait_ms);
+		if (links->which == PULLER_PREFETCH)
+			wait_ms = first_does(prefetch, wait_ms);
 		wait_ms = links_wait(links, wait_ms);
 		if (LIST_EMPTY(&links->list))
 			bounce_trim(&links->bounce);
-		if (prefetch->moves != links_any_ready(links)) {
-			prefetch->moves = !prefetch->moves;
-			cpu_weight_group(prefetch->moves);
-		}
 	}
 	if (prefetch->moves)
 		cpu_weight_group(false);
 	return true;
 }
 
-int prefetch_open(struct pull *pull, struct ramp_err *err)
+static int prefetch_open_one(struct pull *pull, int which, struct ramp_err *err)
 {
 	struct prefetch *prefetch = calloc(1, sizeof(*prefetch));
 
 	if (!prefetch)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
-	pull->prefetch = &prefetch->puller;
+	pull->pullers[which] = &prefetch->puller;
 	prefetch->puller.links.arrived = prefetch_arrived;
-	return puller_open(&prefetch->puller, pull, PULLER_PREFETCH, prefetch_run, err);
+	streams_init(&prefetch->streams, pull->config.streams);
+	return puller_open(&prefetch->puller, pull, which, prefetch_run, err);
+}
+
+int prefetch_open(struct pull *pull, struct ramp_err *err)
+{
+	int rc = 0;
+
+	for (unsigned i = PULLER_PREFETCH; i < pull->n_pullers && !rc; i++)
+		rc = prefetch_open_one(pull, (int)i, err);
+	return rc;
+}
+
+void prefetch_join(struct pull *pull)
+{
+	for (unsigned i = PULLER_PREFETCH; i < pull->n_pullers; i++)
+		puller_join(pull->pullers[i]);
 }
 
 void prefetch_close(struct pull *pull)
 {
-	puller_close(pull->prefetch);
+	for (unsigned i = PULLER_PREFETCH; i < pull->n_pullers; i++)
+		puller_close(pull->pullers[i]);
 }
 
 void prefetch_free(struct pull *pull)
 {
-	free((struct prefetch *)pull->prefetch);
-	pull->prefetch = NULL;
+	for (unsigned i = PULLER_PREFETCH; i < pull->n_pullers; i++) {
+		free((struct prefetch *)pull->pullers[i]);
+		pull->pullers[i] = NULL;
+	}
 }

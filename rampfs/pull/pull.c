@@ -45,7 +45,7 @@ int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *sou
 		pull_end(pull, seg_id(seg));
 		return rc;
 	}
-	pull_wake_both(pull);
+	pull_wake_all(pull);
 	seg_tell(seg); /* reads may have come before it, as after a restart */
 	return 0;
 }
@@ -60,16 +60,16 @@ void pull_end(struct pull *pull, ramp_segment_t id)
 		pulled_put(pulled);
 		return;
 	}
-	pull_wake_both(pull);
+	pull_wake_all(pull);
 	pthread_mutex_lock(&pull->lock);
-	/* An entry that finishes meanwhile is removed from the list, and neither thread meets it there
+	/* An entry that finishes meanwhile is removed from the list, and no thread meets it there
 	   to release it: its references, given back, wake us. */
 	while (!pulled_is_released(pulled) && pulled_find_locked(pull, id) == pulled &&
 	       !atomic_load(&pull->stop))
 		pthread_cond_wait(&pull->released, &pull->lock);
 	pthread_mutex_unlock(&pull->lock);
 	pulled_remove(pulled);
-	/* Either thread may be in the middle of a walk over the entries. */
+	/* Each thread may be in the middle of a walk over the entries. */
 	pthread_mutex_lock(&pull->lock);
 	while (atomic_load(&pulled->refs) > 1 && !atomic_load(&pull->stop))
 		pthread_cond_wait(&pull->released, &pull->lock);
@@ -104,6 +104,7 @@ size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max)
 			.demand_pages = atomic_load(&pull->tallies[n].demand_pages),
 			.prefetch_pages = atomic_load(&pull->tallies[n].prefetch_pages),
 			.bytes = atomic_load(&pull->tallies[n].bytes),
+			.streams = atomic_load(&pull->tallies[n].streams),
 		};
 	return n;
 }
@@ -122,6 +123,7 @@ int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *pr
 		.prefetch_pages = atomic_load(&pulled->prefetch_pages),
 		.hole_pages = atomic_load(&pulled->hole_pages),
 		.source = pulled->source.node,
+		.streams = atomic_load(&pull_tally_of(pull, pulled->source.node)->streams),
 		.source_silent = pulled_silent_since(pulled) != 0,
 		.heard_ms = atomic_load(&pulled->heard_ms),
 	};
@@ -169,11 +171,11 @@ void pull_watch_lost(struct pull *pull, struct seg *seg)
 	if (!rc) {
 		pulled_set(pulled, PULLED_SOURCE_OVER);
 		pulled_set(pulled, PULLED_FINISHED);
-		atomic_store(&pulled->released, PULLER_BOTH);
+		pulled_set_released(pulled);
 		pthread_mutex_lock(&pull->lock);
 		TAILQ_INSERT_TAIL(&pull->entries, pulled, entry);
 		pthread_mutex_unlock(&pull->lock);
-		pull_wake_both(pull); /* one unmaps it, the other waits for its end */
+		pull_wake_all(pull); /* one unmaps it, another waits for its end */
 		rc = programs_pulling(pull->config.programs, seg, &err);
 	}
 	if (rc)
@@ -207,7 +209,7 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 		return rc;
 	}
 	store_each(config->store, adopt_lost, pull);
-	pull_wake_both(pull);
+	pull_wake_all(pull);
 	*out = pull;
 	return 0;
 }
@@ -222,10 +224,11 @@ void pull_close(struct pull *pull)
 	pthread_cond_broadcast(&pull->released);
 	pthread_mutex_unlock(&pull->lock);
 	pager_join(pull);
-	puller_join(pull->prefetch);
+	prefetch_join(pull);
 	takeover_join(pull);
-	all = puller_end(pull->pager);
-	all = puller_end(pull->prefetch) && all;
+	all = true;
+	for (unsigned i = 0; i < pull->n_pullers; i++)
+		all = puller_end(pull->pullers[i]) && all;
 	pager_close(pull);
 	prefetch_close(pull);
 	while ((pulled = TAILQ_FIRST(&pull->entries))) {

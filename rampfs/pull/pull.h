@@ -2,7 +2,8 @@
  * Pulling pages from the source of a segment.
  *
  * The pager thread turns page faults and parked requests into demand reads. The prefetch thread
- * pulls the rest in the background, yielding to demand. The source's side is serve/serve.h.
+ * pulls the rest in the background, yielding to demand; more threads help it, each with a connection
+ * of its own (streams.h). The source's side is serve/serve.h.
  *
  * While pages are missing every attachment is registered. When the last page is LOCAL, they are
  * unregistered and `finished` is called. Where some pages are LOST, `finished` is called, too, and the
@@ -30,10 +31,14 @@
 
 struct pull;
 
+#define PULL_STREAMS_MAX TRANSPORT_STREAMS_MAX
+
 struct pull_config {
 	struct store *store;
 	struct programs *programs;
 	struct tp *tp;
+	/* Connections for prefetch to one node, PULL_STREAMS_MAX at most; 0: as many as help. */
+	unsigned streams;
 	/* The last page of a segment became LOCAL (or LOST: `lost` > 0). Any thread; once per
 	   pull_begin, and not after its pull_end; must not block. */
 	void (*finished)(void *arg, ramp_segment_t id, uint64_t lost);
@@ -41,7 +46,7 @@ struct pull_config {
 };
 
 int pull_open(const struct pull_config *config, struct pull **out, struct ramp_err *err);
-/* Stops both threads; pages in flight are REMOTE again; programs wait for the next daemon. A thread
+/* Stops all threads; pages in flight are REMOTE again; programs wait for the next daemon. A thread
    that a program blocks by its mmap lock lasts until the program lets go, and so does the memory of
    `pull`. */
 void pull_close(struct pull *pull);
@@ -102,6 +107,7 @@ struct pull_progress {
 	uint64_t pages_all, pages_missing, pages_lost;
 	uint64_t demand_pages, prefetch_pages, hole_pages;
 	ramp_node_t source;
+	uint32_t streams;   /* connections for prefetch to it that are up now */
 	bool source_silent; /* it is asked for something, and does not answer */
 	uint64_t heard_ms;  /* CLOCK_MONOTONIC, of the last page that came; 0: none yet */
 };
@@ -125,6 +131,7 @@ bool pull_rdma(struct pull *pull, struct tp_peer *out);
 struct pull_peer {
 	ramp_node_t node;
 	uint64_t demand_pages, prefetch_pages, bytes;
+	uint32_t streams; /* connections for prefetch that are up now */
 };
 /* Fills at most `max`, returns how many there are. */
 size_t pull_peers(struct pull *pull, struct pull_peer *out, size_t max);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "streams.h"
 
 struct pull *pull_new(const struct pull_config *config)
 {
@@ -12,7 +13,11 @@ struct pull *pull_new(const struct pull_config *config)
 	if (!pull)
 		return NULL;
 	pull->config = *config;
-	pull->wake[0] = pull->wake[1] = pull->guard_wake = -1;
+	pull->n_pullers = PULLER_PREFETCH + streams_most(config->streams);
+	for (unsigned i = 0; i < PULLER_MAX; i++)
+		pull->wake[i] = -1;
+	pull->guard_wake = -1;
+	atomic_init(&pull->streams, config->streams ? streams_most(config->streams) : 1);
 	pthread_mutex_init(&pull->lock, NULL);
 	pthread_cond_init(&pull->released, NULL);
 	TAILQ_INIT(&pull->entries);
@@ -49,7 +54,7 @@ void pull_sooner(int *wait_ms, uint64_t at, uint64_t now)
 void pull_wake(struct pull *pull, int which)
 {
 	/* Fails only when the counter is full: then the thread is awake. */
-	(void)!write(pull->wake[which - 1], &(uint64_t){1}, sizeof(uint64_t));
+	(void)!write(pull->wake[which], &(uint64_t){1}, sizeof(uint64_t));
 }
 
 void pull_wake_pager(struct pull *pull)
@@ -62,10 +67,10 @@ void pull_wake_prefetch(struct pull *pull)
 	pull_wake(pull, PULLER_PREFETCH);
 }
 
-void pull_wake_both(struct pull *pull)
+void pull_wake_all(struct pull *pull)
 {
-	pull_wake_pager(pull);
-	pull_wake_prefetch(pull);
+	for (unsigned i = 0; i < pull->n_pullers; i++)
+		pull_wake(pull, (int)i);
 }
 
 struct pull_tally *pull_tally_of(struct pull *pull, ramp_node_t node)

@@ -1,6 +1,6 @@
 /*
  * The object that all files of this room share: its configuration, its lists and their lock, the
- * wake-ups of its two threads, and its counters.
+ * wake-ups of its threads, and its counters.
  *
  * Locks, in the order in which they are taken: pull->lock (the lists), then the lock of a waitlist
  * or of a claim slot. Each is held for a few stores or a short walk. Everything else belongs to one
@@ -20,8 +20,8 @@
 
 #define PULL_SILENT_MS 5000u /* a read(2) of a silent source's page is EHOSTDOWN then */
 
-/* The two threads. Bits; PULLER_* - 1 is an index. */
-enum { PULLER_PAGER = 1, PULLER_PREFETCH = 2, PULLER_BOTH = 3 };
+/* The threads, as indices. PULLER_PREFETCH is the first that prefetches; the others are behind it. */
+enum { PULLER_PAGER, PULLER_PREFETCH, PULLER_MAX = PULLER_PREFETCH + PULL_STREAMS_MAX };
 
 /* The first member of each object that is in a thread's epoll set, for epoll's data.ptr. */
 enum puller_event { PULLER_EVENT_WAKE, PULLER_EVENT_CLIENT, PULLER_EVENT_LINK };
@@ -30,6 +30,7 @@ enum puller_event { PULLER_EVENT_WAKE, PULLER_EVENT_CLIENT, PULLER_EVENT_LINK };
 struct pull_tally {
 	_Atomic ramp_node_t node; /* 0: free */
 	_Atomic uint64_t demand_pages, prefetch_pages, bytes;
+	_Atomic uint32_t streams; /* connections for prefetch that are READY */
 };
 
 struct pulled;
@@ -40,12 +41,14 @@ struct takeover_guard;
 struct pull {
 	struct pull_config config;
 	atomic_bool stop;
-	struct puller *pager, *prefetch; /* NULL: not open */
-	struct takeover_guard *guard;	 /* NULL: not open */
-	int wake[2];			 /* by PULLER_* - 1: an eventfd; -1: not open */
-	int guard_wake;			 /* an eventfd; -1: not open */
-	atomic_bool guarded;		 /* the guard looks by itself, and need not be woken */
-	atomic_int demand_waiting;	 /* demand reads in flight: prefetch asks for less */
+	struct puller *pullers[PULLER_MAX]; /* NULL: not open */
+	unsigned n_pullers;		    /* of them */
+	struct takeover_guard *guard;	    /* NULL: not open */
+	int wake[PULLER_MAX];		    /* an eventfd; -1: not open */
+	int guard_wake;			    /* an eventfd; -1: not open */
+	atomic_bool guarded;		    /* the guard looks by itself, and need not be woken */
+	atomic_int demand_waiting;	    /* demand reads in flight: prefetch asks for less */
+	atomic_uint streams; /* how many threads prefetch, the first ones (streams.h) */
 
 	pthread_mutex_t lock; /* protects the following */
 	pthread_cond_t released;
@@ -74,9 +77,9 @@ void pull_sooner(int *wait_ms, uint64_t at, uint64_t now);
 void pull_wake(struct pull *pull, int which);
 void pull_wake_pager(struct pull *pull);
 void pull_wake_prefetch(struct pull *pull);
-void pull_wake_both(struct pull *pull);
+void pull_wake_all(struct pull *pull);
 
-/* The place of a node. More nodes than places share the last one. Both threads take places. */
+/* The place of a node. More nodes than places share the last one. Each thread takes places. */
 struct pull_tally *pull_tally_of(struct pull *pull, ramp_node_t node);
 /* Counts a page fault that is over. */
 void pull_count_fault(struct pull *pull, uint64_t since_us);

@@ -174,7 +174,7 @@ void pulled_remove(struct pulled *pulled)
 	pthread_mutex_unlock(&pull->lock);
 	if (there)
 		pulled_put(pulled);
-	pull_wake_both(pull);
+	pull_wake_all(pull);
 }
 
 /* ---- state ---- */
@@ -219,15 +219,21 @@ bool pulled_prefetches(struct pulled *pulled)
 	return pulled->source.prefetch || atomic_load(&pulled->prefetch_all);
 }
 
+/* Bits, as in `released`. */
+static unsigned pulled_all_threads(const struct pulled *pulled)
+{
+	return (1u << pulled->pull->n_pullers) - 1;
+}
+
 bool pulled_is_released(struct pulled *pulled)
 {
-	return atomic_load(&pulled->released) == PULLER_BOTH;
+	return atomic_load(&pulled->released) == pulled_all_threads(pulled);
 }
 
 uint64_t pulled_silent_since(struct pulled *pulled)
 {
-	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER - 1]);
-	uint64_t prefetch = atomic_load(&pulled->silent_since_ms[PULLER_PREFETCH - 1]);
+	uint64_t demand = atomic_load(&pulled->silent_since_ms[PULLER_PAGER]);
+	uint64_t prefetch = atomic_load(&pulled->silent_since_ms[PULLER_PREFETCH]);
 
 	if (demand && prefetch)
 		return demand < prefetch ? demand : prefetch;
@@ -264,6 +270,7 @@ void pulled_check_end(struct pulled *pulled)
 void pulled_release(struct pulled *pulled, int which)
 {
 	struct pull *pull = pulled->pull;
+	const unsigned all = pulled_all_threads(pulled), bit = 1u << which;
 	unsigned before;
 
 	if (pulled_is_alive(pulled)) {
@@ -271,8 +278,8 @@ void pulled_release(struct pulled *pulled, int which)
 			  seg_id(pulled->seg));
 		abort();
 	}
-	before = atomic_fetch_or(&pulled->released, (unsigned)which);
-	if ((before | (unsigned)which) != PULLER_BOTH || before == PULLER_BOTH)
+	before = atomic_fetch_or(&pulled->released, bit);
+	if ((before | bit) != all || before == all)
 		return;
 	log_debug("segment %" PRIu64 ": its pull is released", seg_id(pulled->seg));
 	if (pulled_is(pulled, PULLED_SOURCE_OVER) && !pulled_is(pulled, PULLED_ENDED)) {
@@ -285,6 +292,11 @@ void pulled_release(struct pulled *pulled, int which)
 	pthread_mutex_unlock(&pull->lock);
 }
 
+void pulled_set_released(struct pulled *pulled)
+{
+	atomic_store(&pulled->released, pulled_all_threads(pulled));
+}
+
 void pulled_prefetch_all(struct pull *pull, ramp_segment_t id)
 {
 	struct pulled *pulled = pulled_find(pull, id);
@@ -292,7 +304,7 @@ void pulled_prefetch_all(struct pull *pull, ramp_segment_t id)
 	if (!pulled)
 		return;
 	atomic_store(&pulled->prefetch_all, true);
-	pull_wake_prefetch(pull);
+	pull_wake_all(pull);
 	pulled_put(pulled);
 }
 
@@ -309,6 +321,6 @@ void pulled_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t 
 	pthread_mutex_unlock(&pull->lock);
 	if (any) {
 		log_warn("pulling from node %u: that incarnation of it is over", node);
-		pull_wake_both(pull);
+		pull_wake_all(pull);
 	}
 }

@@ -40,13 +40,13 @@ struct pulled {
 
 	atomic_bool prefetch_all; /* at full speed, though the source says on demand */
 	atomic_bool marks[PULLED_FINISHED + 1];
-	atomic_uint released; /* PULLER_*: that thread has no read of it any more, and posts none */
+	atomic_uint released; /* bits: that thread has no read of it any more, and posts none */
 	atomic_bool denied;   /* page faults found no room: SIGBUS, until that may be over */
 	/* Calls of pull_cut_end that have pages LOCAL and may not have mapped them yet: until they
 	   have, the pull does not end. */
 	atomic_uint cuts;
-	/* By PULLER_* - 1. 0: its source answers, or is not asked. */
-	_Atomic uint64_t silent_since_ms[2];
+	/* Of the pager and the first that prefetches. 0: its source answers, or is not asked. */
+	_Atomic uint64_t silent_since_ms[PULLER_PREFETCH + 1];
 	_Atomic uint64_t heard_ms;   /* when the last page came */
 	_Atomic uint64_t no_room_ms; /* until then the store is taken to be full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
@@ -59,18 +59,19 @@ struct pulled {
 	uint8_t *far_base;
 	uint32_t far_maps;
 
-	/* The prefetch thread's. */
-	uint64_t cursor;  /* pages */
+	/* The page from which threads that prefetch look for more. */
+	_Atomic uint64_t cursor;
+	/* The first prefetch thread's. */
 	uint64_t cleared; /* pages; UINT64_MAX: there are no more to clear */
 	uint64_t whole;	  /* pages: none before is missing */
 	uint64_t told;	  /* pages before, of which the source was told that they are here */
 
-	/* Each thread's own, by PULLER_* - 1. A source that does not know the key (yet) is asked
+	/* Each thread's own, by PULLER_*. A source that does not know the key (yet) is asked
 	   again later. */
-	uint64_t retry_ms[2], retry_after_ms[2];
-	uint32_t n_flights[2];
-	uint64_t asked_ms[2]; /* when the first of these was posted */
-	bool hung[2];
+	uint64_t retry_ms[PULLER_MAX], retry_after_ms[PULLER_MAX];
+	uint32_t n_flights[PULLER_MAX];
+	uint64_t asked_ms[PULLER_MAX]; /* when the first of these was posted */
+	bool hung[PULLER_MAX];
 
 	struct waitlist waitlist; /* last: untouched pages take no memory */
 };
@@ -115,7 +116,7 @@ bool pulled_is_decided(struct pulled *pulled);
 bool pulled_may_come(struct pulled *pulled);
 /* True: its pages are pulled without being asked for. */
 bool pulled_prefetches(struct pulled *pulled);
-/* True: neither thread has a read of it, or posts one. */
+/* True: no thread has a read of it, or posts one. */
 bool pulled_is_released(struct pulled *pulled);
 /* Since when its source has been silent; 0: it answers, or is not asked. */
 uint64_t pulled_silent_since(struct pulled *pulled);
@@ -133,6 +134,8 @@ void pulled_given_back(struct pulled *pulled);
 void pulled_check_end(struct pulled *pulled);
 /* This thread has no read of it any more. Of an entry that is not alive. */
 void pulled_release(struct pulled *pulled, int which);
+/* No thread has a read of it: of an entry that is not in the list yet. */
+void pulled_set_released(struct pulled *pulled);
 /* Pulls all of it at full speed, if it is being pulled. */
 void pulled_prefetch_all(struct pull *pull, ramp_segment_t id);
 /* That incarnation of that node is over: marks all that are pulled from it. */

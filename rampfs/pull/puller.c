@@ -169,6 +169,16 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
+static void puller_name(const struct puller *puller, pthread_t pthread)
+{
+	char nth[] = "prefetch-N";
+
+	nth[sizeof(nth) - 2] = (char)('1' + puller->links.which - PULLER_PREFETCH);
+	pthread_setname_np(pthread, puller->links.which == PULLER_PAGER	     ? "pager"
+				    : puller->links.which == PULLER_PREFETCH ? "prefetch"
+									     : nth);
+}
+
 int puller_thread_start(struct puller_thread *thread)
 {
 	struct puller *puller = thread->puller;
@@ -181,8 +191,7 @@ int puller_thread_start(struct puller_thread *thread)
 	rc = pthread_create(&thread->pthread, NULL, thread_run, thread);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!rc)
-		pthread_setname_np(thread->pthread,
-				   puller->links.which == PULLER_PAGER ? "pager" : "prefetch");
+		puller_name(puller, thread->pthread);
 	return rc;
 }
 
@@ -260,7 +269,7 @@ void puller_take_wake(struct puller *puller)
 {
 	uint64_t count;
 
-	(void)!read(puller->links.pull->wake[puller->links.which - 1], &count, sizeof(count));
+	(void)!read(puller->links.pull->wake[puller->links.which], &count, sizeof(count));
 }
 
 /* ---- beginning and ending ---- */
@@ -279,7 +288,7 @@ int puller_open(struct puller *puller, struct pull *pull, int which,
 	TAILQ_INIT(&puller->replaced);
 	puller->links.epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (puller->links.epoll >= 0)
-		wake = pull->wake[which - 1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		wake = pull->wake[which] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wake < 0 || epoll_ctl(puller->links.epoll, EPOLL_CTL_ADD, wake, &event))
 		return ramp_err_sys(err, errno, "a thread that pulls");
 	rc = puller_begin(puller);
@@ -344,14 +353,14 @@ bool puller_end(struct puller *puller)
 void puller_close(struct puller *puller)
 {
 	struct pull *pull = puller ? puller->links.pull : NULL;
-	int *wake = puller ? &pull->wake[puller->links.which - 1] : NULL;
+	int *wake = puller ? &pull->wake[puller->links.which] : NULL;
 
 	if (!puller)
 		return;
 	links_close(&puller->links);
 	if (*wake >= 0)
 		close(*wake);
-	*wake = -1; /* the other one's reads that are given back would wake it */
+	*wake = -1; /* others' reads that are given back would wake it */
 	if (puller->links.epoll >= 0)
 		close(puller->links.epoll);
 }

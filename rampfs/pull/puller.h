@@ -1,5 +1,5 @@
 /*
- * A puller: the work of one of the two threads (pager, prefetch), and the thread itself.
+ * A puller: the work of one of the threads (pager, prefetch), and the thread itself.
  *
  * A program can block the thread that maps pages for it. So the puller is an object apart from its
  * thread, and another thread can take it over (takeover.h).
@@ -59,7 +59,7 @@ void puller_join(struct puller *puller);
 /* After takeover_join: waits for threads that programs block, for a second at most. False: some still
    are blocked, and the puller and its pull stay in memory. */
 bool puller_end(struct puller *puller);
-/* Both pullers have ended before either is closed: each wakes the other. */
+/* All pullers have ended before one is closed: each wakes others. */
 void puller_close(struct puller *puller);
 
 /* The rest is for the thread that has the puller. */

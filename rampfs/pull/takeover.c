@@ -93,21 +93,34 @@ static void sleep_until_mapped(struct pull *pull)
 		(void)!read(pull->guard_wake, &count, sizeof(count));
 }
 
+/* True: a thread maps pages, or has within the last second. */
+static bool guard_all(struct pull *pull)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < pull->n_pullers; i++)
+		any = guard_one(pull->pullers[i]) || any;
+	return any;
+}
+
+static bool any_maps(struct pull *pull)
+{
+	for (unsigned i = 0; i < pull->n_pullers; i++)
+		if (atomic_load(&pull->pullers[i]->thread->state) == THREAD_MAPS)
+			return true;
+	return false;
+}
+
 static void *guard_run(void *arg)
 {
 	struct pull *pull = arg;
-	bool pager, prefetch;
-
 	while (!atomic_load(&pull->guard->ends)) {
-		pager = guard_one(pull->pager);
-		prefetch = guard_one(pull->prefetch);
-		if (pager || prefetch) {
+		if (guard_all(pull)) {
 			guard_pause(pull);
 			continue;
 		}
 		atomic_store(&pull->guarded, false);
-		if (atomic_load(&pull->pager->thread->state) == THREAD_MAPS ||
-		    atomic_load(&pull->prefetch->thread->state) == THREAD_MAPS)
+		if (any_maps(pull))
 			atomic_store(&pull->guarded, true);
 		else
 			sleep_until_mapped(pull);

@@ -1,17 +1,17 @@
 /*
  * The source's side: answers reads of a GIVEN segment under its attempt's key.
  *
- * Happy path: serve_grant maps the segment and exports it. The transport's serve thread asks for
+ * Happy path: serve_grant maps the segment and exports it. The transport's serve threads ask for
  * pieces: data where the file has some that is not all zero, else a hole as far as it reaches. The
  * segment is frozen or GIVEN when a target can ask, so nothing of it changes.
  *
  * How it fails: a page that is LOST here is -EIO to the target, and so is a page whose memory has
  * failed. serve_revoke returns when no byte of the segment leaves this node any more. A program that
  * holds the file itself may cut it at any time, and a load from the mapping would be SIGBUS then: so
- * this thread reads by pread, and only the kernel touches the mapping, to send from it. A piece that
+ * a serve thread reads by pread, and only the kernel touches the mapping, to send from it. A piece that
  * the kernel can't send from there (cut, or failed) ends the connection, and is read before it goes
- * out the next time. A program that may write to the file can keep the file's lock, too: then this
- * thread makes no call that takes it (find_data_run).
+ * out the next time. A program that may write to the file can keep the file's lock, too: then it
+ * makes no call that takes it (find_data_run).
  */
 #include "serve.h"
 
@@ -45,8 +45,8 @@ struct grant {
 	LIST_ENTRY(grant) entry; /* protected by serve->lock */
 	struct tp_key key;
 	struct seg *seg;
-	struct trace *trace; /* a reference; NULL: not traced */
-	/* The serve thread's from here on. */
+	struct trace *trace;  /* a reference; NULL: not traced */
+	pthread_mutex_t lock; /* protects the rest; of one of the serve threads at a time */
 	uint8_t *base;
 	uint64_t mapped;
 	uint32_t maps;
@@ -320,6 +320,7 @@ static int serve_piece(void *arg, uint64_t offset, size_t len, const void **data
 
 	if (len == RAMP_PAGE_BYTES)
 		trace_served(grant->trace, page, "the page is asked for");
+	pthread_mutex_lock(&grant->lock);
 	/* The target is to hear that a range that was cut between the grant and the freeze is a hole. */
 	if (grant->early && tells_holes(grant))
 		grant->data_from = grant->data_to = 0;
@@ -330,6 +331,7 @@ static int serve_piece(void *arg, uint64_t offset, size_t len, const void **data
 	} else {
 		rc = find_piece(grant, offset, len, data, out_len);
 	}
+	pthread_mutex_unlock(&grant->lock);
 	if (len == RAMP_PAGE_BYTES)
 		trace_served(grant->trace, page, "the page goes out");
 	return rc;
@@ -357,12 +359,14 @@ static void piece_done(void *arg, const void *data, size_t len, size_t left)
 
 	if (left == 0)
 		return;
+	pthread_mutex_lock(&grant->lock);
 	grant->data_from = grant->data_to = 0;
 	if (!grant->failing)
 		grant->failing = is_failing(grant, (const uint8_t *)data + len, left);
+	pthread_mutex_unlock(&grant->lock);
 }
 
-/* By a worker: it uses nothing that is the serve thread's, and takes no lock that a program may keep. */
+/* By a worker: it uses nothing that is the serve threads', and takes no lock that a program may keep. */
 static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
 {
 	struct grant *grant = arg;
@@ -388,6 +392,7 @@ static void grant_free(struct grant *grant)
 {
 	while (grant->maps--)
 		seg_unmap(grant->seg);
+	pthread_mutex_destroy(&grant->lock);
 	seg_put(grant->seg);
 	trace_put(grant->trace);
 	free(grant);
@@ -403,6 +408,17 @@ int serve_open(struct tp *tp, struct serve **out, struct ramp_err *err)
 	pthread_mutex_init(&serve->lock, NULL);
 	*out = serve;
 	return 0;
+}
+
+/* A serve thread that has a demand to answer lends its priority to the one that it waits for. */
+static void init_lock(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT);
+	pthread_mutex_init(lock, &attr);
+	pthread_mutexattr_destroy(&attr);
 }
 
 int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key, ramp_node_t reader,
@@ -422,6 +438,7 @@ int serve_grant(struct serve *serve, struct seg *seg, const struct tp_key *key, 
 		return ramp_err_set(err, ENOMEM, "no memory to serve a segment");
 	grant->key = *key;
 	grant->seg = seg_get(seg);
+	init_lock(&grant->lock);
 	rc = seg_map(seg, &grant->base, &grant->mapped, err);
 	if (!rc) {
 		grant->maps = 1;

@@ -3,7 +3,7 @@
  *
  * A target opens two connections to a source, one for demand and one for prefetch (the RAMP paper
  * states as its flaw that it shared one), posts reads and reaps completions; received bytes land in
- * the caller's memory itself. With TCP the source's serve thread answers from what serve/serve.c
+ * the caller's memory itself. With TCP a serve thread of the source answers from what serve/serve.c
  * exports. With verbs (verbs/) a read is an RDMA READ, and no thread runs at the source.
  *
  * A key names a segment and one grant of it, that of one attempt. It is granted (tp_export) before TRANSFER and revoked
@@ -49,7 +49,7 @@ bool tp_key_equal(const struct tp_key *a, const struct tp_key *b);
 /* The content of an exported key. */
 struct tp_export_ops {
 	/*
-	 * By the serve thread: finds the content of [offset, offset + len) of the segment: sets *data to readable memory
+	 * By a serve thread, several at once: finds the content of [offset, offset + len) of the segment: sets *data to readable memory
 	 * that stays valid until `done`, or to NULL where the source has a hole, and *out_len to
 	 * how far this one answer reaches (a multiple of the page size, > 0; for a hole it may
 	 * reach beyond len, to the next data or the end of the file). Returns 0 or a negative
@@ -57,7 +57,7 @@ struct tp_export_ops {
 	 */
 	int (*piece)(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len);
 	/*
-	 * By the serve thread: gives a *data back. Called once for each, with the same pointer, when it was sent or its
+	 * By the same thread: gives a *data back. Called once for each, with the same pointer, when it was sent or its
 	 * connection ended. At most one per connection is out at a time. `len` is how much of it
 	 * was sent, `left` how much was not, because it could not be read or the connection failed.
 	 */
@@ -221,6 +221,8 @@ static inline void tp_get_stats(struct tp *tp, struct tp_stats *stats)
 	tp->ops->stats(tp, stats);
 }
 
+#define TRANSPORT_STREAMS_MAX 8u
+
 /* AUTO: the best one that this node has, and TCP for peers that lack it. */
 enum transport_choice { TRANSPORT_AUTO, TRANSPORT_TCP, TRANSPORT_VERBS };
 
@@ -229,6 +231,8 @@ struct transport_config {
 	struct loop *loop;   /* the control loop, which outlives it, too */
 	enum transport_choice choice;
 	const char *address; /* HOST:PORT of this node; until transport_open returns */
+	/* Threads that serve others' reads, TRANSPORT_STREAMS_MAX at most; 0: by the processors. */
+	unsigned streams;
 };
 
 /* Opens the transports that reads of other nodes need. The caller ends it with ops->stop. -ENODEV: VERBS,

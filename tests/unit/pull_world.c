@@ -220,6 +220,8 @@ void client_wake_all(struct client *space)
 
 /* ---- the world ---- */
 
+unsigned world_streams;
+
 uint8_t world_byte(uint64_t page, uint64_t at)
 {
 	return (uint8_t)((page * 31 + at * 7) % 251 + 1);
@@ -260,13 +262,25 @@ uint64_t world_slowed_ago_ms(struct world *w)
 	return monotonic_ms() - atomic_load(&w->slowed_ms);
 }
 
+/* Called by the middle's one thread. */
+static bool path_is_dead(struct world *w, unsigned connection, uint64_t offset)
+{
+	uint64_t after = atomic_load(&w->die_after);
+
+	if (after == 0 || connection >= PREFETCH_MAX)
+		return false;
+	if (offset > after && atomic_load(&w->dead) < atomic_load(&w->to_die) &&
+	    !atomic_exchange(&w->is_dead[connection], true))
+		atomic_fetch_add(&w->dead, 1);
+	return atomic_load(&w->is_dead[connection]);
+}
+
 static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t offset,
 			  uint8_t *bytes, size_t *len, size_t cap)
 {
 	struct world *w = arg;
 	uint64_t after = atomic_load(&w->cut_after);
 
-	(void)connection;
 	(void)bytes;
 	(void)cap;
 	while (atomic_load(&w->held))
@@ -276,6 +290,8 @@ static bool in_the_middle(void *arg, unsigned connection, enum way way, uint64_t
 		atomic_store(&w->slowed_ms, monotonic_ms());
 		atomic_fetch_add(&w->slowed, 1);
 	}
+	if (way == TO_CLIENT && path_is_dead(w, connection, offset))
+		*len = 0;
 	if (way != TO_CLIENT || after == 0 || offset + *len < after)
 		return true;
 	*len = after > offset ? after - offset : 0;
@@ -300,6 +316,34 @@ static size_t border_span(struct tp_conn *conn, const struct tp_key *key, uint64
 	return len < left ? len : left;
 }
 
+/* Waits for the other connections for prefetch. */
+static void gather(struct borders *b, const struct tp_conn *conn)
+{
+	bool first = false, prefetch = false;
+	int waited_ms = 0;
+
+	if (atomic_load(&b->together) == 0)
+		return;
+	pthread_mutex_lock(&b->lock);
+	for (unsigned i = 0; i < b->n_prefetch; i++)
+		if (b->prefetch[i].conn == conn) {
+			prefetch = true;
+			first = !b->prefetch[i].asked;
+			b->prefetch[i].asked = true;
+		}
+	pthread_mutex_unlock(&b->lock);
+	if (first)
+		atomic_fetch_add(&b->gathered, 1);
+	if (!prefetch || atomic_load(&b->gathered) >= atomic_load(&b->together))
+		return;
+	if (atomic_load(&b->pace_us))
+		usleep(atomic_load(&b->pace_us));
+	else
+		while (!first && atomic_load(&b->gathered) < atomic_load(&b->together) &&
+		       waited_ms++ < WAIT_MS)
+			usleep(1000);
+}
+
 static int border_read(struct tp_conn *conn, const struct tp_read *read)
 {
 	uint64_t every = atomic_load(&the_borders->every), to = read->offset + read->len;
@@ -309,15 +353,21 @@ static int border_read(struct tp_conn *conn, const struct tp_read *read)
 		atomic_fetch_add(&the_borders->broken, 1);
 	if (every && to % every == 0)
 		atomic_fetch_add(&the_borders->at_border, 1);
+	gather(the_borders, conn);
 	return conn->tp->ops->read(conn, read);
 }
 
 static int border_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 			  enum tp_class class, struct tp_conn **out, struct ramp_err *err)
 {
-	struct tp *inner = ((struct borders *)tp)->inner;
+	struct borders *b = (struct borders *)tp;
+	int rc = b->inner->ops->connect(b->inner, node, incarnation, class, out, err);
 
-	return inner->ops->connect(inner, node, incarnation, class, out, err);
+	pthread_mutex_lock(&b->lock);
+	if (!rc && class == TP_PREFETCH && b->n_prefetch < PREFETCH_MAX)
+		b->prefetch[b->n_prefetch++].conn = *out;
+	pthread_mutex_unlock(&b->lock);
+	return rc;
 }
 
 static void border_stats(struct tp *tp, struct tp_stats *stats)
@@ -334,6 +384,7 @@ static void open_borders(struct borders *borders, struct tp *inner)
 	border_ops.read = border_read;
 	border_ops.stats = border_stats;
 	borders->tp.ops = &border_ops;
+	pthread_mutex_init(&borders->lock, NULL);
 	borders->inner = inner;
 	the_borders = borders;
 }
@@ -347,6 +398,7 @@ static struct pull *open_pull(struct world *w, struct tp *tp, struct store *stor
 		.store = store,
 		.programs = programs,
 		.tp = tp,
+		.streams = world_streams,
 		.finished = finished,
 		.arg = w,
 	};
@@ -396,6 +448,7 @@ void world_open(struct world *w, uint64_t size)
 	struct ramp_err err = {0};
 
 	memset(w, 0, sizeof(*w));
+	node_streams = world_streams;
 	w->size = size;
 	w->k = (struct ramp_attempt){5, 7};
 	w->key = tp_key_of_attempt(MEMORY_ID, w->k);

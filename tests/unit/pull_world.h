@@ -19,6 +19,7 @@
 #define MIB	     (UINT64_C(1) << 20)
 #define POISONED_MAX 64
 #define OTHERS_MAX   4
+#define PREFETCH_MAX 64 /* connections for prefetch, of all that there were */
 /* Of a second segment. */
 #define OTHER_ID (MEMORY_ID + 1)
 
@@ -58,6 +59,16 @@ struct borders {
 	_Atomic uint64_t every;		/* 0: no border */
 	_Atomic unsigned asked, broken; /* reads that were posted, and those that crossed one */
 	_Atomic unsigned at_border;	/* those that end where one is */
+	/* Until that number of connections for prefetch have asked for something, each asks once at most, or
+	   takes pace_us for each read where that is not 0; 0: none waits. */
+	_Atomic unsigned together, pace_us;
+	_Atomic unsigned gathered; /* connections for prefetch that have asked */
+	pthread_mutex_t lock;	   /* protects the following */
+	struct {
+		struct tp_conn *conn;
+		bool asked;
+	} prefetch[PREFETCH_MAX];
+	unsigned n_prefetch;
 };
 
 struct world {
@@ -66,7 +77,12 @@ struct world {
 	/* Cuts each data connection after this many bytes to the target; 0: never. */
 	_Atomic uint64_t cut_after;
 	_Atomic unsigned cuts;
-	_Atomic bool held; /* nothing passes the middle, and nothing is refused */
+	/* The first `to_die` connections that have let that number of bytes pass to the target let none
+	   pass from then on: one path of several has failed. 0: none. */
+	_Atomic uint64_t die_after;
+	_Atomic unsigned to_die, dead;
+	_Atomic bool is_dead[PREFETCH_MAX]; /* by the connection's number */
+	_Atomic bool held;		    /* nothing passes the middle, and nothing is refused */
 	/* Behind this many bytes of a data connection to the target the network is slow (256 KB/s);
 	   0: never. */
 	_Atomic uint64_t slow_after;
@@ -87,6 +103,8 @@ struct world {
 	_Atomic uint64_t lost;
 };
 
+/* struct pull_config's `streams` of both ends, for worlds that are opened from then on. */
+extern unsigned world_streams;
 /* Both ends, with a segment of `size` bytes at the source, all holes. */
 void world_open(struct world *w, uint64_t size);
 void world_close(struct world *w);

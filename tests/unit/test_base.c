@@ -199,7 +199,8 @@ START_TEST(canonical_text_is_a_config_that_means_the_same)
 	char first[] = "/tmp/rampfs-conf.XXXXXX", second[] = "/tmp/rampfs-conf.XXXXXX";
 	static const char text[] = "# comment\n[cluster]\nname = lab\n\n[node a]\n"
 				   "capacity=1G\naddress=h:1\n[node b]\nvoter=no\n"
-				   "address=h:2\ncapacity=1048576K\ntransport=tcp\n";
+				   "address=h:2\ncapacity=1048576K\ntransport=tcp\nstreams=4\n"
+				   "[node c]\nstreams=auto\naddress=h:3\ncapacity=1G\n";
 	struct config_cluster one, two;
 	struct ramp_err err = {0};
 	char *a, *b;
@@ -208,15 +209,20 @@ START_TEST(canonical_text_is_a_config_that_means_the_same)
 	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
 	close(fd);
 	ck_assert_msg(config_read(first, &one, &err) == 0, "%s", err.text);
-	ck_assert_uint_eq(one.n_nodes, 2);
+	ck_assert_uint_eq(one.n_nodes, 3);
 	ck_assert(one.nodes[0].voter && !one.nodes[1].voter);
+	ck_assert_uint_eq(one.nodes[0].streams, 0);
+	ck_assert_uint_eq(one.nodes[1].streams, 4);
+	ck_assert_uint_eq(one.nodes[2].streams, 0);
 	ck_assert_uint_eq(one.nodes[0].capacity_bytes, one.nodes[1].capacity_bytes);
 	/* The clusters' ids are made of it: no default that came later is in it. */
 	a = config_canonical(&one);
-	ck_assert_str_eq(a,
-			 "[cluster]\nname=lab\narena=0x200000000000:35184372088832\n"
-			 "[node a]\naddress=h:1\ncapacity=1073741824\ntransport=auto\nvoter=yes\n"
-			 "[node b]\naddress=h:2\ncapacity=1073741824\ntransport=tcp\nvoter=no\n");
+	ck_assert_str_eq(
+		a,
+		"[cluster]\nname=lab\narena=0x200000000000:35184372088832\n"
+		"[node a]\naddress=h:1\ncapacity=1073741824\ntransport=auto\nvoter=yes\n"
+		"[node b]\naddress=h:2\ncapacity=1073741824\ntransport=tcp\nvoter=no\nstreams=4\n"
+		"[node c]\naddress=h:3\ncapacity=1073741824\ntransport=auto\nvoter=yes\n");
 	free(a);
 	one.arena_user_max = UINT64_C(5) << 40;
 	a = config_canonical(&one);

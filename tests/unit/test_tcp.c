@@ -673,6 +673,7 @@ START_TEST(unexport_under_load)
 	struct image image;
 	struct both both;
 
+	node_streams = (unsigned)_i;
 	both_start(&both);
 	image_make(&image, 512, 0);
 	for (int i = 0; i < 3; i++) {
@@ -1232,6 +1233,7 @@ START_TEST(many_connections)
 	struct image image;
 	struct both both;
 
+	node_streams = (unsigned)_i;
 	both_start(&both);
 	image_make(&image, 512, 9);
 	for (uint64_t i = 0; i < 8; i++) {
@@ -1246,6 +1248,63 @@ START_TEST(many_connections)
 		pthread_join(workers[i].thread, NULL);
 		tp_unexport(both.s.tp, &workers[i].key);
 	}
+	both_stop(&both);
+	image_free(&image);
+}
+END_TEST
+
+static _Atomic pid_t asked_by; /* the serve thread that asked last */
+
+static void note_thread(struct image *image)
+{
+	(void)image;
+	asked_by = gettid();
+}
+
+static pid_t served_by(struct both *both, enum tp_class class, struct image *image,
+		       struct tp_conn **conn)
+{
+	*conn = open_to(&both->t, 1, class);
+	read_and_check(*conn, &KEY, image, 0, 8);
+	return asked_by;
+}
+
+/* Demand has the first one, and one connection for prefetch has it, too; others go to the others. */
+START_TEST(each_serve_thread_has_its_share)
+{
+	struct tp_conn *prefetch[5], *demand[2];
+	pid_t by[5], first[2];
+	struct tp_stats stats;
+	struct image image;
+	struct both both;
+
+	node_streams = 3;
+	both_start(&both);
+	image_make(&image, 16, 0);
+	image.asked = note_thread;
+	export_image(&both, &KEY, &image);
+	for (int i = 0; i < 2; i++)
+		first[i] = served_by(&both, TP_DEMAND, &image, &demand[i]);
+	ck_assert_int_eq(first[0], first[1]);
+	for (int i = 0; i < 3; i++)
+		by[i] = served_by(&both, TP_PREFETCH, &image, &prefetch[i]);
+	ck_assert_int_eq(by[0], first[0]);
+	ck_assert(by[1] != by[0] && by[2] != by[0] && by[1] != by[2]);
+	/* A place that is free again is taken first. */
+	prefetch[1]->tp->ops->close(prefetch[1]);
+	wait_until((tp_get_stats(both.s.tp, &stats), stats.connections) == 4);
+	for (int i = 3; i < 5; i++)
+		by[i] = served_by(&both, TP_PREFETCH, &image, &prefetch[i]);
+	ck_assert_int_eq(by[3], by[1]);
+	ck_assert_int_eq(by[4], by[0]);
+	for (int i = 0; i < 5; i++)
+		if (i != 1)
+			prefetch[i]->tp->ops->close(prefetch[i]);
+	for (int i = 0; i < 2; i++)
+		demand[i]->tp->ops->close(demand[i]);
+	tp_unexport(both.s.tp, &KEY);
+	tp_get_stats(both.s.tp, &stats);
+	ck_assert_uint_eq(stats.served_reads, 7);
 	both_stop(&both);
 	image_free(&image);
 }
@@ -1298,7 +1357,7 @@ int main(void)
 	tcase_add_test(tc, who_is_refused_again_and_again_rests);
 	tcase_add_test(tc, another_incarnation_is_proof);
 	tcase_add_test(tc, a_source_without_transport);
-	tcase_add_test(tc, unexport_under_load);
+	tcase_add_loop_test(tc, unexport_under_load, 1, 3);
 	tcase_add_test(tc, unexport_cuts_a_reader_that_stands_still);
 	tcase_add_test(tc, demand_while_prefetch_is_saturated);
 	tcase_add_test(tc, a_demand_waits_for_one_piece);
@@ -1308,7 +1367,8 @@ int main(void)
 	tcase_add_test(tc, replies_that_lie);
 	tcase_add_test(tc, requests_that_lie);
 	tcase_add_test(tc, a_dropped_connection_is_over_whoever_holds_its_descriptor);
-	tcase_add_test(tc, many_connections);
+	tcase_add_loop_test(tc, many_connections, 1, 4);
+	tcase_add_test(tc, each_serve_thread_has_its_share);
 	tcase_add_test(tc, a_source_that_ends);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);

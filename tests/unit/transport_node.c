@@ -55,6 +55,8 @@ void node_start(struct node *node, ramp_node_t id, struct node_identity who)
 	ck_assert_int_eq(pthread_create(&node->thread, NULL, loop_main, node->loop), 0);
 }
 
+unsigned node_streams = 1;
+
 void node_open_transport(struct node *node)
 {
 	const struct transport_config config = {
@@ -62,6 +64,7 @@ void node_open_transport(struct node *node)
 		.loop = node->loop,
 		.choice = TRANSPORT_AUTO,
 		.address = "127.0.0.1",
+		.streams = node_streams,
 	};
 	struct ramp_err err = {0};
 

@@ -48,6 +48,8 @@ struct node_identity {
 
 void node_start(struct node *node, ramp_node_t id, struct node_identity who);
 void node_stop(struct node *node); /* stops the transport too, if there is one */
+/* struct transport_config's `streams`, for nodes that open a transport from then on; 1 at first. */
+extern unsigned node_streams;
 /* Opens the node's transport; node_stop stops it. */
 void node_open_transport(struct node *node);
 /* On the node's loop, waited for. */

@@ -10,14 +10,6 @@
 
 #define UNEXPORT_MS 250 /* longer than any kernel delays an acknowledgement */
 
-/* On its caller's stack. */
-struct unexport {
-	TAILQ_ENTRY(unexport) link;
-	struct export *export;
-	uint64_t deadline_ms;
-	bool done;
-};
-
 void exports_init(struct exports *exports)
 {
 	pthread_mutex_init(&exports->lock, NULL);
@@ -79,22 +71,27 @@ int exports_add(struct exports *exports, const struct tp_export *of, struct ramp
 	return 0;
 }
 
-void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
-		    void *arg)
+void exports_remove(struct exports *exports, const struct tp_key *key, struct unexport *unexport,
+		    void (*wake)(void *arg), void *arg)
 {
-	struct unexport unexport = {.deadline_ms = clock_ms() + UNEXPORT_MS};
-
+	*unexport = (struct unexport){.deadline_ms = clock_ms() + UNEXPORT_MS};
 	pthread_mutex_lock(&exports->lock);
-	unexport.export = find_export(exports, key);
-	if (unexport.export) {
-		LIST_REMOVE(unexport.export, link);
-		TAILQ_INSERT_TAIL(&exports->unexports, &unexport, link);
+	unexport->export = find_export(exports, key);
+	if (unexport->export) {
+		LIST_REMOVE(unexport->export, link);
+		TAILQ_INSERT_TAIL(&exports->unexports, unexport, link);
 		wake(arg);
-		while (!unexport.done)
-			pthread_cond_wait(&exports->unexported, &exports->lock);
 	}
 	pthread_mutex_unlock(&exports->lock);
-	free(unexport.export);
+}
+
+void exports_remove_wait(struct exports *exports, struct unexport *unexport)
+{
+	pthread_mutex_lock(&exports->lock);
+	while (unexport->export && !unexport->done)
+		pthread_cond_wait(&exports->unexported, &exports->lock);
+	pthread_mutex_unlock(&exports->lock);
+	free(unexport->export);
 }
 
 struct export *exports_find(struct exports *exports, const struct tp_key *key, ramp_node_t reader)

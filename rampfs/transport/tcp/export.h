@@ -4,7 +4,8 @@
  * The serve thread (tcp_serve.c) alone knows where bytes of an export are in the streams of
  * connections: it notes the position of the last one in `ends`, by the connection's slot.
  *
- * Thread-safety: exports_add and exports_remove from any thread but the serve thread; the rest is
+ * Thread-safety: exports_add, exports_remove and exports_remove_wait from any thread but the serve
+ * thread; the rest is
  * the serve thread's.
  */
 #ifndef RAMP_TCP_EXPORT_H
@@ -18,8 +19,6 @@
 #define EXPORT_SLOTS   256 /* connections */
 #define EXPORT_BUCKETS 256
 
-struct unexport; /* one call of exports_remove that waits */
-
 struct export
 {
 	LIST_ENTRY(export) link; /* protected by exports->lock */
@@ -30,6 +29,14 @@ struct export
 	/* The position of its last byte, sent or to be sent, in each connection's stream; 0: no
 	   byte can still leave. Of the serve thread. */
 	uint64_t ends[EXPORT_SLOTS];
+};
+
+/* One removal, on the stack of the thread that waits for it. */
+struct unexport {
+	TAILQ_ENTRY(unexport) link;
+	struct export *export; /* NULL: the key is not exported */
+	uint64_t deadline_ms;
+	bool done;
 };
 
 struct exports {
@@ -44,12 +51,14 @@ void exports_free(struct exports *exports);
 /* Exports under a key. 0, -EEXIST: the key is in use; -ENOMEM. */
 int exports_add(struct exports *exports, const struct tp_export *of, struct ramp_err *err);
 /*
- * Takes an export out of the table, so that no new piece of it begins, and blocks until
- * exports_attend has found that nothing of it can leave any more. `wake` makes the serve thread
- * call that; it is called with the lock held. A key that is not exported: nothing.
+ * Takes an export out of the table, so that no new piece of it begins. `wake` makes the serve thread
+ * call exports_attend; it is called with the lock held. Of a key that is not exported: nothing. The
+ * caller calls exports_remove_wait with the same `unexport`, in any case.
  */
-void exports_remove(struct exports *exports, const struct tp_key *key, void (*wake)(void *arg),
-		    void *arg);
+void exports_remove(struct exports *exports, const struct tp_key *key, struct unexport *unexport,
+		    void (*wake)(void *arg), void *arg);
+/* Blocks until exports_attend has found that nothing of it can leave any more, and frees it. */
+void exports_remove_wait(struct exports *exports, struct unexport *unexport);
 /* Returns the export of a key, or NULL: there is none, or its reader is another node. It stays until
    the next exports_attend. */
 struct export *exports_find(struct exports *exports, const struct tp_key *key, ramp_node_t reader);

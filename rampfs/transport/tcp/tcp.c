@@ -1,23 +1,23 @@
 /*
- * The TCP transport: transport.h's operations over tcp_serve.c and tcp_read.c.
+ * The TCP transport: transport.h's operations over serves.c and tcp_read.c.
  */
 #include "tcp.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "serves.h"
 #include "tcp_read.h"
-#include "tcp_serve.h"
 #include "transport/peers/peers_data.h"
 
 static int tcp_export(struct tp *tp, const struct tp_export *export, struct ramp_err *err)
 {
-	return tcp_serve_export(((struct tcp *)tp)->serve, export, err);
+	return tcp_serves_export(((struct tcp *)tp)->serves, export, err);
 }
 
 static void tcp_unexport(struct tp *tp, const struct tp_key *key)
 {
-	tcp_serve_unexport(((struct tcp *)tp)->serve, key);
+	tcp_serves_unexport(((struct tcp *)tp)->serves, key);
 }
 
 static void tcp_stop(struct tp *tp)
@@ -25,7 +25,7 @@ static void tcp_stop(struct tp *tp)
 	struct tcp *tcp = (struct tcp *)tp;
 
 	peers_on_data(tcp->peers, NULL, NULL);
-	tcp_serve_stop(tcp->serve);
+	tcp_serves_stop(tcp->serves);
 	free(tcp);
 }
 
@@ -37,7 +37,7 @@ static void tcp_stats(struct tp *tp, struct tp_stats *stats)
 		.read_bytes = atomic_load(&tcp->read_bytes),
 		.reads = atomic_load(&tcp->reads),
 	};
-	tcp_serve_stats(tcp->serve, stats);
+	tcp_serves_stats(tcp->serves, stats);
 }
 
 static void tcp_expect(struct tp *tp, ramp_node_t node)
@@ -73,7 +73,7 @@ static const struct tp_ops tcp_ops = {
 	.peer = tcp_peer,
 };
 
-int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err)
+int tcp_open(struct peers *peers, unsigned streams, struct tp **out, struct ramp_err *err)
 {
 	struct tcp *tcp = calloc(1, sizeof(*tcp));
 	int rc;
@@ -82,12 +82,12 @@ int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err)
 		return ramp_err_sys(err, ENOMEM, "TCP transport");
 	tcp->tp.ops = &tcp_ops;
 	tcp->peers = peers;
-	rc = tcp_serve_start(&tcp->serve, err);
+	rc = tcp_serves_start(&tcp->serves, streams, err);
 	if (rc) {
 		free(tcp);
 		return rc;
 	}
-	peers_on_data(peers, tcp_serve_take, tcp->serve);
+	peers_on_data(peers, tcp_serves_take, tcp->serves);
 	*out = &tcp->tp;
 	return 0;
 }

@@ -3,7 +3,8 @@
  *
  *   export.c     the exports of a source
  *   serve_conn.c one data connection at the source
- *   tcp_serve.c  the source's side: the serve thread that answers reads
+ *   tcp_serve.c  the source's side: a serve thread that answers reads
+ *   serves.c     all serve threads
  *   tcp_read.c   the target's side: connections that post reads and receive into place
  *   tcp.c        the operations of transport.h over these
  */
@@ -14,17 +15,17 @@
 
 #include "transport/transport.h"
 
-struct tcp_serve;
+struct tcp_serves;
 
 struct tcp {
 	struct tp tp;
 	struct peers *peers;
-	struct tcp_serve *serve;
+	struct tcp_serves *serves;
 	_Atomic uint64_t read_bytes, reads;
 };
 
-/* Starts the transport with its serve thread; takes data connections from `peers`, which outlives
-   it. */
-int tcp_open(struct peers *peers, struct tp **out, struct ramp_err *err);
+/* Starts the transport with its serve threads, of which there are `streams` (0: its own choice); takes
+   data connections from `peers`, which outlives it. */
+int tcp_open(struct peers *peers, unsigned streams, struct tp **out, struct ramp_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The source's side of the TCP transport: the thread that sends exported memory.
+ * The source's side of the TCP transport: a thread that sends exported memory.
  *
  * Happy path: the serve thread sleeps in epoll; a request comes, its key is looked up, the export
  * says where the bytes are (piece), and they go to the socket straight from there. A connection
@@ -81,6 +81,7 @@ struct tcp_serve {
 
 	struct serve_counters counters;
 	_Atomic uint64_t connections, cut, rejected;
+	atomic_uint prefetches; /* connections for prefetch, taken or about to be */
 };
 
 static void serve_wake(struct tcp_serve *serve)
@@ -101,9 +102,15 @@ static void wake_for_unexport(void *arg)
 	serve_wake(arg);
 }
 
-void tcp_serve_unexport(struct tcp_serve *serve, const struct tp_key *key)
+void tcp_serve_unexport(struct tcp_serve *serve, const struct tp_key *key,
+			struct unexport *unexport)
 {
-	exports_remove(&serve->exports, key, wake_for_unexport, serve);
+	exports_remove(&serve->exports, key, unexport, wake_for_unexport, serve);
+}
+
+void tcp_serve_unexport_wait(struct tcp_serve *serve, struct unexport *unexport)
+{
+	exports_remove_wait(&serve->exports, unexport);
 }
 
 /* ---- connections -------------------------------------------------------------------------- */
@@ -157,8 +164,10 @@ static void drop_conn(struct tcp_serve *serve, struct serve_conn *conn)
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;
-	if (conn->peer.class == HELLO_PREFETCH)
+	if (conn->peer.class == HELLO_PREFETCH) {
 		cpu_weight_group(false);
+		atomic_fetch_sub(&serve->prefetches, 1);
+	}
 	serve->n_rest -= conn->rests_until_ms != 0;
 	atomic_fetch_sub(&serve->connections, 1);
 	free(conn);
@@ -186,6 +195,8 @@ static void add_conn(struct tcp_serve *serve, int fd, const struct hello_peer *p
 	if (!conn || epoll_ctl(serve->epoll, EPOLL_CTL_ADD, fd, &event)) {
 		log_warn("data connection of node %u refused: %s", peer->node,
 			 slot < EXPORT_SLOTS ? strerror(errno) : "there are too many");
+		if (peer->class == HELLO_PREFETCH)
+			atomic_fetch_sub(&serve->prefetches, 1);
 		free(conn);
 		close(fd);
 		return;
@@ -204,9 +215,8 @@ static void add_conn(struct tcp_serve *serve, int fd, const struct hello_peer *p
 	atomic_fetch_add(&serve->connections, 1);
 }
 
-void tcp_serve_take(void *arg, int fd, const struct hello_peer *peer)
+void tcp_serve_take(struct tcp_serve *serve, int fd, const struct hello_peer *peer)
 {
-	struct tcp_serve *serve = arg;
 	struct taken *taken = malloc(sizeof(*taken));
 
 	if (!taken) {
@@ -215,10 +225,17 @@ void tcp_serve_take(void *arg, int fd, const struct hello_peer *peer)
 	}
 	taken->fd = fd;
 	taken->peer = *peer;
+	if (peer->class == HELLO_PREFETCH)
+		atomic_fetch_add(&serve->prefetches, 1);
 	pthread_mutex_lock(&serve->lock);
 	STAILQ_INSERT_TAIL(&serve->taken, taken, link);
 	pthread_mutex_unlock(&serve->lock);
 	serve_wake(serve);
+}
+
+unsigned tcp_serve_prefetches(struct tcp_serve *serve)
+{
+	return atomic_load(&serve->prefetches);
 }
 
 /* Requests. */
@@ -457,8 +474,9 @@ static void free_serve(struct tcp_serve *serve)
 	free(serve);
 }
 
-int tcp_serve_start(struct tcp_serve **out, struct ramp_err *err)
+int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct ramp_err *err)
 {
+	char name[] = "serve-N";
 	struct epoll_event event = {.events = EPOLLIN};
 	struct tcp_serve *serve = calloc(1, sizeof(*serve));
 	int rc = 0;
@@ -481,7 +499,8 @@ int tcp_serve_start(struct tcp_serve **out, struct ramp_err *err)
 		free_serve(serve);
 		return ramp_err_sys(err, rc, "serve thread");
 	}
-	pthread_setname_np(serve->thread, "serve");
+	name[sizeof(name) - 2] = (char)('1' + nth);
+	pthread_setname_np(serve->thread, nth ? name : "serve");
 	*out = serve;
 	return 0;
 }
@@ -498,10 +517,10 @@ void tcp_serve_stop(struct tcp_serve *serve)
 
 void tcp_serve_stats(struct tcp_serve *serve, struct tp_stats *stats)
 {
-	stats->served_bytes = atomic_load(&serve->counters.bytes);
-	stats->served_reads = atomic_load(&serve->counters.reads);
-	stats->served_holes = atomic_load(&serve->counters.holes);
-	stats->connections = atomic_load(&serve->connections);
-	stats->cut = atomic_load(&serve->cut);
-	stats->rejected = atomic_load(&serve->rejected);
+	stats->served_bytes += atomic_load(&serve->counters.bytes);
+	stats->served_reads += atomic_load(&serve->counters.reads);
+	stats->served_holes += atomic_load(&serve->counters.holes);
+	stats->connections += atomic_load(&serve->connections);
+	stats->cut += atomic_load(&serve->cut);
+	stats->rejected += atomic_load(&serve->rejected);
 }

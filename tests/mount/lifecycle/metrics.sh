@@ -60,6 +60,7 @@ metrics a 'value("window_seconds_count") == 1' 'value("window_seconds_sum") > 0'
 id=$(xattr "$mnt/b/b/$name" id)
 metrics b 'value("peer_pulled_pages_total", peer="a", by="demand") == value("demand_pages_total") >= 10' \
 	'value("peer_pulled_bytes_total", peer="a") == value("pulled_bytes_total") >= 40960' \
+	'value("peer_prefetch_connections", peer="a") == 0' \
 	"value('segment_pages', id='$id', segment=r'we\"ird \\x5c \\x0a n\\xc3\\xa4me') == 256" \
 	"0 < value('segment_missing_pages', id='$id', segment=r'we\"ird \\x5c \\x0a n\\xc3\\xa4me') <= 246"
 
