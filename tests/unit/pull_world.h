@@ -63,6 +63,7 @@ struct borders {
 	   takes pace_us for each read where that is not 0; 0: none waits. */
 	_Atomic unsigned together, pace_us;
 	_Atomic unsigned gathered; /* connections for prefetch that have asked */
+	_Atomic bool mute;	   /* reads of the second thread that prefetches go nowhere */
 	pthread_mutex_t lock;	   /* protects the following */
 	struct {
 		struct tp_conn *conn;

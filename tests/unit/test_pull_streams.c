@@ -273,6 +273,24 @@ START_TEST(a_path_that_fails_takes_no_page_with_it)
 }
 END_TEST
 
+/* The last pages are those of one that helps, whose connection hangs: it does not come again for so few, and the
+   first one, which had nothing to ask for any more, brings them. */
+START_TEST(the_last_pages_come_another_way)
+{
+	world_streams = 2;
+	world_open(&w, 8 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(&w.borders.mute, true);
+	atomic_store(&w.borders.together, 2);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	world_check(&w);
+	ck_assert_uint_ge(atomic_load(&w.borders.gathered), 2);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(a_source_that_ends_gives_no_page_twice)
 {
 	open_together(128 * MIB, false);
@@ -340,6 +358,7 @@ static Suite *suite(void)
 	for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++)
 		tcase_add_loop_test(c, connections_that_are_cut_lose_nothing, cuts[i], cuts[i] + 1);
 	tcase_add_loop_test(c, a_path_that_fails_takes_no_page_with_it, 2, STREAMS);
+	tcase_add_test(c, the_last_pages_come_another_way);
 	tcase_add_test(c, a_source_that_ends_gives_no_page_twice);
 	tcase_add_test(c, a_source_that_is_over_takes_what_was_left);
 	tcase_add_test(c, a_target_that_restarts_goes_on);
