@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# In a guest (vm.sh): three daemons, each on an address of one device, read pages by RDMA, and go on without
+# where it fails.
+#   guest.sh DEVICE INTERFACE KIND
+# shellcheck source=tests/lib/cluster.sh
+. tests/lib/cluster.sh
+device=$1 interface=$2 kind=$3 mib=48
+t() { echo "@@T $*"; }
+quietly() { "$@" 2>/dev/null; }
+for i in 2 3; do ip addr add "10.0.1.$i/24" dev "$interface"; done
+bytes() { rampfs-run "$build/tests/bytes" "$@"; }
+# metric NODE NAME
+metric() { awk -v name="rampfs_$2" '$1 == name { print $2 }' "$mnt/$1/.ramp/metrics"; }
+from() { metric "$1" "$3{peer=\"$2\"}"; } # from NODE PEER NAME
+stable() { ! grep -q " pulling\| moving" "$mnt/$1/.ramp/status"; }
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$" | head -n 1; }
+# Processor time of the threads that serve others over TCP.
+serves() {
+	local n=0 task
+	for task in /proc/"$(daemon "$1")"/task/*; do
+		case $(cat "$task/comm") in serve*) n=$((n + $(awk '{ print $14 + $15 }' "$task/stat"))) ;; esac
+	done
+	echo $n
+}
+fill() { bytes fill "$mnt/$1/$1/$2" $mib "$3" && within 20 test -e "$mnt/c/$1/$2"; }
+# move NAME FROM TO [OPTION...]: and the name is there.
+move() {
+	rampfs-migrate "${@:4}" "$mnt/$2/$2/$1" "$3"
+	within 30 test -e "$mnt/$3/$3/$1"
+}
+there() { at_most 60 stable "$1" && bytes check "$mnt/$1/$1/$2" $mib "$3" || fail "$2 at $1 is not as it was"; }
+gone() { rm "$mnt/$1/$1/$2" && within 20 test ! -e "$mnt/c/$1/$2"; }
+# over_rdma NAME FROM TO [OPTION...]: it is there, and a part came by RDMA: what comes before a queue pair is
+# connected does not. A software device that stands still on a busy machine is given up after 2 s, rightly:
+# then once more.
+over_rdma() {
+	local was n
+	for _ in 1 2 3 4; do
+		was=$(from "$3" "$2" rdma_read_bytes_total)
+		move "$1" "$2" "$3" --wait "${@:4}"
+		n=$(($(from "$3" "$2" rdma_read_bytes_total) - was))
+		echo "$n of $((mib << 20)) bytes from $2 to $3 came by RDMA"
+		[ $n -lt $((mib << 17)) ] || return 0
+		move "$1" "$3" "$2" --wait
+	done
+	fail "nothing comes by RDMA: $(grep rdma "$mnt/$3/.ramp/metrics" | grep -v '^#')"
+}
+
+# A program loads all of it at b, and some has come: a pull on demand lasts as long as that.
+begin_pull() { # NAME SEED
+	fill a "$1" "$2"
+	move "$1" a b --mode demand
+	bytes check "$mnt/b/b/$1" $mib "$2" &
+	reader=$!
+	within 30 grep -q " pulling from .*, [1-9]" "$mnt/b/.ramp/status"
+}
+end_pull() { # NAME
+	wait $reader || fail "$1 at b is not as it was"
+	at_most 60 stable b
+}
+
+t "keys in the wrong hands"
+"$build/tests/test_rdma_keys" 10.0.1.1 10.0.1.2 10.0.1.3 2>"$scratch/keys" || {
+	tail -n 40 "$scratch/keys"
+	fail "test_rdma_keys"
+}
+
+cluster_start -n 3 -c 224M -H 10.0.1.1,10.0.1.2,10.0.1.3 -T verbs
+t "a cluster of three"
+for n in a b c; do
+	same 1 "$(metric $n rdma_device)" "$n has a device"
+	grep -q "RDMA device $device" "$scratch/cluster/$n.log" || fail "$n's log tells of no device"
+done
+within 30 eval '[ "$(rampfs-status "$mnt/a" | grep -c RDMA)" = 3 ]'
+
+t "a segment moves away from a program that stores, and is read by RDMA"
+fill a seg 1
+rampfs-run "$build/tests/bytes" write "$mnt/a/a/seg" $mib >"$scratch/writer" 2>"$scratch/writer.err" &
+writer=$!
+within 60 grep -q ready "$scratch/writer"
+was=$(from b a rdma_read_bytes_total) ticks=$(serves a)
+rampfs-migrate "$mnt/a/a/seg" b
+status=0
+wait $writer || status=$?
+same 135 $status "the status of a program whose segment has left" # SIGBUS
+grep -q "is now on node b" "$scratch/writer.err" || fail "the writer was not told: $(cat "$scratch/writer.err")"
+within 60 stable b
+echo "$(($(from b a rdma_read_bytes_total) - was)) bytes by RDMA; the source's serve threads took $(($(serves a) - ticks)) ticks"
+gone b seg
+
+t "to and fro, with stores at each node"
+fill a fro 10
+over_rdma fro a b
+bytes change "$mnt/b/b/fro" $mib 11
+over_rdma fro b c
+bytes mixed "$mnt/c/c/fro" $mib 10 11 || fail "after two moves"
+over_rdma fro c a --mode copy
+bytes mixed "$mnt/a/a/fro" $mib 10 11 || fail "after a copy"
+within 30 eval '[ "$(from a b rdma_registered_bytes)" = 0 ] && [ "$(from b c rdma_registered_bytes)" = 0 ] && [ "$(from c a rdma_registered_bytes)" = 0 ]'
+gone a fro
+
+kill_in_pull() { # NODE NAME SEED
+	local was_daemon
+	begin_pull "$2" "$3"
+	was_daemon=$(daemon "$1")
+	kill -KILL "$was_daemon"
+	within 20 eval "[ -n \"\$(daemon $1)\" ] && [ \"\$(daemon $1)\" != $was_daemon ]"
+	end_pull "$2"
+	gone b "$2"
+}
+t "kill -9 of the source in the middle of a pull"
+kill_in_pull a source 20
+t "kill -9 of the target in the middle of a pull"
+kill_in_pull b target 30
+t "and by RDMA again"
+within 30 eval '[ "$(metric a rdma_device)$(metric b rdma_device)" = 11 ]'
+within 40 eval 'rampfs-status "$mnt/b" | grep "^ *a " | grep -q RDMA'
+fill a again 40
+over_rdma again a b
+there b again 40
+gone b again
+
+t "the device goes in the middle of a pull"
+begin_pull device 50
+rdma link delete "$device"
+end_pull device
+for n in a b c; do within 20 eval '[ "$(metric $n rdma_device)" = 0 ]'; done
+move device b c --wait
+there c device 50
+t "it comes back"
+rdma link add "$device" type "$kind" netdev "$interface"
+for n in a b c; do within 40 eval '[ "$(metric $n rdma_device)" = 1 ]'; done
+within 40 eval 'rampfs-status "$mnt/a" | grep "^ *c " | grep -q RDMA'
+over_rdma device c a
+there a device 50
+
+t "a node without RDMA among nodes that have it"
+umount "$mnt/c"
+sed -i 's/^transport=.*/transport=tcp/' "$state/c/cluster.conf"
+within 30 quietly rampfs -o "log=$scratch/cluster/c.log" "$state/c" "$mnt/c"
+within 40 eval 'grep -q "quorum: yes" "$mnt/c/.ramp/status" && grep -q "^c .* up .*transport=tcp" "$mnt/a/.ramp/nodes"'
+move device a c --wait
+there c device 50
+same 0 "$(metric c rdma_device)" "c's device"
+move device c b --wait
+there b device 50
+gone b device
+! grep -h "no step from\|Assertion\|abort" "$scratch"/cluster/?.log || fail "a daemon's log has an error"
+cluster_stop
+t "the end"

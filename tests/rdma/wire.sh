@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# A node in each of two guests that a wire joins: a segment moves over it by RDMA, the wire goes in the middle
+# of a pull, which waits, and goes on when the wire is back.
+#   wire.sh KIND           boots both guests, by vm.sh
+#   wire.sh node NAME DIR  in a guest
+set -eu
+if [ "$1" != node ]; then
+	kind=$1
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/rampfs-wire.XXXXXX")
+	trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
+	{
+		printf '[cluster]\nname=wire\n'
+		for n in a b; do
+			printf '[node %s]\naddress=10.0.0.%s:7400\ncapacity=128M\ntransport=verbs\n' $n $(($(printf '%d' "'$n") - 96))
+		done
+	} >"$dir/cluster.conf"
+	PATH=$RAMPFS_BUILD/bin:$PATH
+	for n in a b; do
+		mkfs.rampfs --config "$dir/cluster.conf" --key "$dir/cluster.key" --node $n "$dir/state-$n" >/dev/null
+	done
+	nic() {
+		echo "-netdev dgram,id=n,local.type=unix,local.path=$dir/$1,remote.type=unix,remote.path=$dir/$2" \
+			"-device virtio-net-device,netdev=n,mac=52:54:00:00:00:0$1"
+	}
+	guest() { # NAME NIC ADDRESS
+		tests/rdma/vm.sh -m 768 -t 200 -d "$kind:eth0:10.0.0.$3" -q "$2" \
+			"RAMPFS_BUILD=$RAMPFS_BUILD tests/rdma/wire.sh node $1 $dir" | sed -u "s/^/$1: /"
+		return "${PIPESTATUS[0]}"
+	}
+	guest a "$(nic 1 2)" 1 &
+	other=$!
+	status=0
+	guest b "$(nic 2 1)" 2 || status=$?
+	wait $other || status=$?
+	exit $status
+fi
+name=$2 dir=$3 mib=48 m=/mnt/ramp
+export PATH=$RAMPFS_BUILD/bin:$PATH
+t() { echo "@@T $*"; }
+fail() {
+	echo "FAILED: $*"
+	tail -n 20 /tmp/node.log
+	exit 1
+}
+within() {
+	local until=$((SECONDS + $1))
+	until eval "$2" 2>/dev/null; do
+		[ $SECONDS -lt $until ] || fail "did not come true in $1 s: $2"
+		sleep 0.1
+	done
+}
+metric() { awk -v name="rampfs_$1" '$1 == name { print $2 }' $m/.ramp/metrics; }
+bytes() { rampfs-run "$RAMPFS_BUILD/tests/bytes" "$@"; }
+mkdir -p $m /tmp/state
+cp -a "$dir/state-$name" /tmp/state/
+for i in 1 2; do within 60 "busybox ping -c1 -W1 10.0.0.$i >/dev/null"; done
+rampfs -o log=/tmp/node.log "/tmp/state/state-$name" $m || fail "no daemon"
+within 60 "grep -q '^quorum: *yes' $m/.ramp/status && grep -q '^a .* up ' $m/.ramp/nodes && grep -q '^b .* up ' $m/.ramp/nodes"
+t "a node"
+[ "$(metric rdma_device)" = 1 ] || fail "no device"
+if [ "$name" = a ]; then
+	bytes fill $m/a/seg $mib 1
+	within 60 'rampfs-status $m | grep "^ *b " | grep -q RDMA'
+	rampfs-migrate $m/a/seg b
+	t "it has left"
+	within 120 "[ -e $m/b/done ]"
+	touch $m/a/end
+	sleep 3
+else
+	within 90 "[ -e $m/b/seg ]"
+	within 30 "grep -q ' pulling from .*, [1-9]' $m/.ramp/status || ! grep -q ' pulling\| moving' $m/.ramp/status"
+	if grep -q ' pulling' $m/.ramp/status; then
+		ip link set eth0 down
+		t "the wire has gone in the middle of the pull"
+		sleep 6 # longer than a link may be silent
+		[ "$(getfattr --only-values -n user.ramp.lost $m/b/seg 2>/dev/null)" = none ] || fail "pages are lost"
+		ip link set eth0 up
+	fi
+	within 90 "! grep -q ' pulling\| moving' $m/.ramp/status"
+	bytes check $m/b/seg $mib 1 || fail "its bytes"
+	read=$(metric 'rdma_read_bytes_total{peer="a"}')
+	[ "$read" -gt 0 ] || fail "nothing came by RDMA"
+	t "all is here, $read bytes of it by RDMA"
+	touch $m/b/done
+	within 60 "[ -e $m/a/end ]"
+fi
+umount $m
+within 30 '! pgrep -f "rampfs --daemon"'
+! grep -q 'no step from' /tmp/node.log || fail "an error in the log"
+t "the end"
