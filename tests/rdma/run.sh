@@ -28,7 +28,7 @@ once() {
 		status=0
 		"$@" >"$logs/$name" 2>&1 || status=$?
 	fi
-	if [ $status = 0 ]; then grep '^\[\|^(' "$logs/$name" || true; else cat "$logs/$name"; fi | sed "s/^/$name: /"
+	if [ $status = 0 ]; then grep '^\[[0-9 ]* s,\|^[ab]: \[[0-9 ]* s,\|by RDMA' "$logs/$name" || true; else cat "$logs/$name"; fi | sed "s/^/$name: /"
 	return $status
 }
 guest() { # KIND: the device is at d1
