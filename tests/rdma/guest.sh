@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In a guest (vm.sh): three daemons, each on an address of one device, read pages by RDMA, and go on without
-# where it fails.
+# In a guest (vm.sh): three daemons, each on an address of one device, read pages by RDMA, and by TCP
+# where that fails.
 #   guest.sh DEVICE INTERFACE KIND
 # shellcheck source=tests/lib/cluster.sh
 . tests/lib/cluster.sh

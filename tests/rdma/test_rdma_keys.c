@@ -246,7 +246,7 @@ START_TEST(a_key_that_is_not_right)
 }
 END_TEST
 
-/* What was registered once is read by no READ after unexport, though the reader has address and key, and
+/* Memory that was registered once is read by no READ after unexport, though the reader has address and key, and
    another registration is there. */
 START_TEST(a_key_that_has_been_taken_back)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A node in each of two guests that a wire joins: a segment moves over it by RDMA, the wire goes in the middle
-# of a pull, which waits, and goes on when the wire is back.
+# of a pull, which waits, and continues when the wire is back.
 #   wire.sh KIND           boots both guests, by vm.sh
 #   wire.sh node NAME DIR  in a guest
 set -eu
