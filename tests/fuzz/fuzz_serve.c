@@ -85,7 +85,7 @@ static void start(void)
 	};
 
 	segment = calloc(1, SEGMENT_BYTES);
-	fuzz_rule(segment && tcp_serve_start(&serve, NULL) == 0);
+	fuzz_rule(segment && tcp_serve_start(&serve, 0, NULL) == 0);
 	fuzz_rule(tcp_serve_export(serve, &export, NULL) == 0);
 }
 

@@ -227,7 +227,8 @@ inline recover(n)
 	fi;
 	if
 	:: M_WRONG_WORD
-	:: else -> drop_record(OTHER(n)); access[OTHER(n)] = false; inc[OTHER(n)]++
+	:: else -> drop_record(OTHER(n)); access[OTHER(n)] = false; inc[OTHER(n)]++;
+		tables[OTHER(n)] = TABLES_HOME; back[OTHER(n)] = false
 	fi;
 	forget(OTHER(n));
 	up_inc[OTHER(n)] = inc[OTHER(n)] + M_WRONG_WORD;
