@@ -47,7 +47,8 @@ static int check_known(struct replica *p, const struct loading *l, struct ramp_e
 	uint64_t level;
 
 	if (fsm_level(p->journal, &level) < 0)
-		return -EIO; /* err has the reason */
+		return ramp_err_set(err, EIO, "journal %s: its tables can't be read",
+				    p->config.journal.path);
 	if (level > META_LEVEL_KNOWN)
 		fsm_word_level(level, text, sizeof(text));
 	else if (l->unknown != 0 && !p->config.only_read)
