@@ -44,7 +44,7 @@ for scenario in basic partial around halfway readonly private forks execs thread
 done
 run 1 arguments
 run 0 flags
-run 2 protect
+run 3 protect
 run 2 large
 run 3 remap
 run 1 taken
