@@ -23,6 +23,6 @@ int fsm_arena_user_max(struct journal *j, uint64_t *bytes)
 
 	journal_state(j, &state);
 	if (rc == 0 && *bytes == META_DEFAULT)
-		*bytes = state.arena_len / META_ARENA_USER_PART;
+		*bytes = meta_arena_user_default(state.arena_len);
 	return rc;
 }

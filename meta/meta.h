@@ -156,8 +156,15 @@ enum meta_setting {
 	META_ARENA_USER_MAX, /* bytes of addresses for each user's segments; META_DEFAULT */
 	META_SETTINGS,
 };
-#define META_DEFAULT	     0 /* the value by rule: this part of the arena */
+#define META_DEFAULT	     0 /* the value by rule */
 #define META_ARENA_USER_PART 8
+/* The rule: that part of the arena, and one extent at least. */
+static inline uint64_t meta_arena_user_default(uint64_t arena_len)
+{
+	uint64_t part = arena_len / META_ARENA_USER_PART;
+
+	return part > RAMP_EXTENT_MIN ? part : RAMP_EXTENT_MIN;
+}
 
 /*
  * The level of the state machine's rules. It is in the tables, so an entry is applied by the same

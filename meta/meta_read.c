@@ -192,7 +192,7 @@ int meta_get_settings(struct meta *meta, struct meta_settings *settings)
 	rc = read_tables(meta, read_settings, &(struct table_query){.settings = settings});
 	settings->arena_user_set = settings->arena_user_max != META_DEFAULT;
 	if (rc == 0 && !settings->arena_user_set)
-		settings->arena_user_max = meta_opened(meta)->arena_len / META_ARENA_USER_PART;
+		settings->arena_user_max = meta_arena_user_default(meta_opened(meta)->arena_len);
 	return rc;
 }
 

@@ -183,14 +183,17 @@ START_TEST(an_orphans_addresses_are_its_users_until_they_are_free)
 }
 END_TEST
 
-/* In an arena of four times 64 MiB, so of 32 MiB for each user. */
+/* In an arena of four times 64 MiB, an eighth of which is less than one extent: one it is. */
 START_TEST(a_bound_is_an_eighth_of_the_arena_until_it_is_set)
 {
-	ramp_segment_t id[4];
+	ramp_segment_t id[4], first = created_by(7, 64 * MIB);
 	int round, i;
 
 	raise_level();
+	ck_assert_int_eq(extent(first, 1).result, 0);
 	ck_assert_int_eq(extent(created_by(7, 64 * MIB), 1).result, -EDQUOT);
+	ck_assert_int_eq(do_unlink(first, row_of(first).name), 0);
+	apply((struct meta_command){.type = META_FREED, .id = first});
 	ck_assert_int_eq(set_arena_user_max(1024 * MIB), 0);
 	/* All that was freed is given out again, and again. */
 	for (round = 0; round < 3; round++) {
@@ -207,7 +210,7 @@ START_TEST(a_bound_is_an_eighth_of_the_arena_until_it_is_set)
 		ck_assert_uint_eq(use_of(7), 0);
 	}
 	ck_assert_int_eq(set_arena_user_max(META_DEFAULT), 0);
-	ck_assert_int_eq(extent(created_by(7, 64 * MIB), 1).result, -EDQUOT);
+	ck_assert_int_eq(extent(created_by(7, 128 * MIB), 1).result, -EDQUOT);
 }
 END_TEST
 

@@ -90,7 +90,7 @@ def mapped(fd): # the addresses of the last ones are free a little after these h
         try:
             return mmap.mmap(fd, 0)
         except OSError as e:
-            if e.errno != errno.ENOMEM or time.monotonic() > until:
+            if e.errno not in (errno.ENOMEM, errno.EDQUOT) or time.monotonic() > until:
                 raise
             time.sleep(0.02)
 with tempfile.TemporaryFile(dir=sys.argv[1]) as f:
