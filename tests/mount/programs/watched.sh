@@ -99,7 +99,7 @@ G
 strace_() {
 	leaves_under strace -f -o "$scratch/trace" "$scratch/storer"
 	same 135 $ended "its end (128 + SIGBUS)"
-	says "$scratch/trace" 'SIGBUS' && says "$scratch/trace" 'MADV_DONTNEED' || fail "the trace lacks the agent"
+	says "$scratch/trace" 'SIGBUS' && says "$scratch/trace" 'MREMAP_DONTUNMAP' || fail "the trace lacks the agent"
 }
 
 stands_still_or_ended() {
