@@ -40,7 +40,7 @@ static int list_member(void *arg, const struct node_row *row)
 	return 0;
 }
 
-static size_t encode(struct meta *meta, const struct member_list *list, uint8_t *bytes)
+static size_t by_records_encode(struct meta *meta, const struct member_list *list, uint8_t *bytes)
 {
 	uint8_t cluster_id[32];
 	uint64_t addr, len;
@@ -145,7 +145,7 @@ void by_records_keep(struct store *store, struct meta *meta)
 
 	if (list && bytes && old) {
 		meta_each_node(meta, list_member, list);
-		len = encode(meta, list, bytes);
+		len = by_records_encode(meta, list, bytes);
 		rc = len ? 0 : -EMSGSIZE;
 	}
 	if (!rc && (read_file(store, old) != (ssize_t)len || memcmp(old, bytes, len) != 0))

@@ -97,7 +97,7 @@ static void copy_name(char to[RAMP_API_NAME_MAX + 1], const char *from)
 	to[used] = '\0';
 }
 
-static void read_line(char *line, const struct columns *c, struct ramp_info *out)
+static void list_read_line(char *line, const struct columns *c, struct ramp_info *out)
 {
 	char *fields[FIELD_MAX];
 	int n = split(line, fields);
@@ -156,7 +156,7 @@ static int list_each(const struct ramp_cluster *ramp,
 	strsep(&rest, "\n");
 	read_columns(strsep(&rest, "\n"), &columns);
 	while (!rc && (line = strsep(&rest, "\n")) && rest && *rest) {
-		read_line(line, &columns, &info);
+		list_read_line(line, &columns, &info);
 		rc = each(arg, &info);
 	}
 	free(text);

@@ -17,7 +17,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static bool is_roots(const char *options)
+static bool mount_is_roots(const char *options)
 {
 	return strncmp(options, "user_id=0,", 10) == 0 || strstr(options, ",user_id=0,");
 }
@@ -33,7 +33,7 @@ static int find_only(char path[PATH_MAX])
 	if (!mounts)
 		return error_set(errno, "/proc/self/mounts", NULL);
 	while (getmntent_r(mounts, &entry, line, sizeof(line)))
-		if (strcmp(entry.mnt_type, "fuse.rampfs") == 0 && is_roots(entry.mnt_opts) &&
+		if (strcmp(entry.mnt_type, "fuse.rampfs") == 0 && mount_is_roots(entry.mnt_opts) &&
 		    found++ == 0)
 			snprintf(path, PATH_MAX, "%s", entry.mnt_dir);
 	endmntent(mounts);
@@ -104,7 +104,7 @@ static int find_node(struct ramp_cluster *ramp)
 	return rc;
 }
 
-static int fill(struct ramp_cluster *ramp, const char *mount)
+static int ramp_fill(struct ramp_cluster *ramp, const char *mount)
 {
 	int rc = find_path(mount, ramp->path);
 
@@ -133,7 +133,7 @@ EXPORT int ramp_open(const char *mount, struct ramp_cluster **out)
 		return error_set(ENOMEM, "ramp_open", NULL);
 	ramp->fd = -1;
 	atomic_init(&ramp->refs, 1);
-	rc = fill(ramp, mount);
+	rc = ramp_fill(ramp, mount);
 	if (rc) {
 		handle_put(ramp);
 		return rc;

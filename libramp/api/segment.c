@@ -100,7 +100,7 @@ static int map_whole(struct ramp_segment *s, const char *name, int flags)
 	return rc;
 }
 
-static int fill(struct ramp_segment *s, const char *name, int flags)
+static int segment_fill(struct ramp_segment *s, const char *name, int flags)
 {
 	struct stat st;
 
@@ -124,7 +124,7 @@ static int segment_map(struct ramp_cluster *ramp, int fd, const char *name, int 
 		return error_set(ENOMEM, name, NULL);
 	}
 	s->fd = fd;
-	rc = fill(s, name, flags);
+	rc = segment_fill(s, name, flags);
 	if (rc) {
 		close(fd);
 		free(s);

@@ -215,7 +215,7 @@ static bool answer_ramp(const struct stand_in *s, const struct fuse_in_header *i
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static void take_request(struct stand_in *s, const uint8_t *bytes, size_t len)
+static void stand_in_take_request(struct stand_in *s, const uint8_t *bytes, size_t len)
 {
 	struct fuse_interrupt_in interrupted;
 	struct fuse_in_header in;
@@ -253,7 +253,7 @@ static void read_requests(struct stand_in *s)
 	while ((n = read(KEEPER_FD_FUSE, s->buf, RECEIVE_BYTES)) >= 0 || errno == ENOENT ||
 	       errno == EINTR)
 		if (n > 0)
-			take_request(s, s->buf, (size_t)n);
+			stand_in_take_request(s, s->buf, (size_t)n);
 	if (errno == ENODEV)
 		s->gone = s->over = true;
 }

@@ -49,7 +49,7 @@ static int read_groups(struct subscriber *s)
 	return 0;
 }
 
-static bool in_group(const struct subscriber *s, gid_t group)
+static bool subscriber_in_group(const struct subscriber *s, gid_t group)
 {
 	if (s->conn->gid == group)
 		return true;
@@ -65,7 +65,7 @@ static bool may_read(const struct subscriber *s, const struct programs_event *ev
 		return true;
 	if (s->conn->uid == event->uid)
 		return event->mode & 0400;
-	return event->mode & (in_group(s, event->gid) ? 0040 : 0004);
+	return event->mode & (subscriber_in_group(s, event->gid) ? 0040 : 0004);
 }
 
 static bool matches(const struct subscriber *s, const struct programs_event *event)
@@ -122,7 +122,7 @@ static bool is_taken(const struct programs *p, const struct session_msg *listen)
 	return false;
 }
 
-static void answer(struct session_conn *conn, int result, const char *text)
+static void subscriber_answer(struct session_conn *conn, int result, const char *text)
 {
 	struct session_msg msg = {
 		.type = SESSION_EVENT, .mode = SESSION_LISTENING, .result = (uint32_t)result};
@@ -143,7 +143,7 @@ struct subscriber *subscriber_begin(struct programs *p, struct session_conn *con
 	struct subscriber *s = calloc(1, sizeof(*s));
 
 	if (!s) {
-		answer(conn, ENOMEM, "the daemon is out of memory");
+		subscriber_answer(conn, ENOMEM, "the daemon is out of memory");
 		return NULL;
 	}
 	s->programs = p;
@@ -152,12 +152,13 @@ struct subscriber *subscriber_begin(struct programs *p, struct session_conn *con
 	s->armed = listen->flags & SESSION_ARM;
 	memcpy(s->pattern, listen->name, sizeof(s->pattern));
 	if (s->armed && is_taken(p, listen))
-		answer(conn, EBUSY, "another program receives that already");
+		subscriber_answer(conn, EBUSY, "another program receives that already");
 	else if (read_groups(s))
-		answer(conn, EIO, "the groups of the process that has connected can't be read");
+		subscriber_answer(conn, EIO,
+				  "the groups of the process that has connected can't be read");
 	else {
 		TAILQ_INSERT_TAIL(&p->subscribers, s, link);
-		answer(conn, 0, "");
+		subscriber_answer(conn, 0, "");
 		return s;
 	}
 	subscriber_free(s);

@@ -113,8 +113,8 @@ int certificate_write(const struct certificate *c, const uint8_t key[STATEDIR_KE
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static int check_proof(const char *text, const uint8_t key[STATEDIR_KEY_BYTES],
-		       struct ramp_err *err)
+static int certificate_check_proof(const char *text, const uint8_t key[STATEDIR_KEY_BYTES],
+				   struct ramp_err *err)
 {
 	const char *mac = strstr(text, "\nmac ");
 	char right[2 * HMAC_BYTES + 1], sent[2 * HMAC_BYTES + 2];
@@ -184,7 +184,7 @@ int certificate_parse(const char *text, const uint8_t key[STATEDIR_KEY_BYTES],
 {
 	char line[512];
 	uint8_t id[32];
-	int rc = check_proof(text, key, err);
+	int rc = certificate_check_proof(text, key, err);
 
 	if (rc)
 		return rc;

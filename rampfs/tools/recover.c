@@ -454,7 +454,7 @@ static int open_offline(struct recovering *w, const char *state_dir, struct ramp
 	return rc;
 }
 
-static int carry_out(struct recovering *w, struct ramp_err *err)
+static int recover_carry_out(struct recovering *w, struct ramp_err *err)
 {
 	const struct recover_options *o = w->o;
 
@@ -481,7 +481,7 @@ int recover_run(const struct recover_options *o, const char *state_dir)
 	w->lock = -1;
 	rc = open_offline(w, state_dir, &err);
 	if (!rc)
-		rc = carry_out(w, &err);
+		rc = recover_carry_out(w, &err);
 	recovery_close(w->r);
 	if (w->lock >= 0)
 		close(w->lock);

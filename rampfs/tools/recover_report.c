@@ -58,7 +58,7 @@ static void count_own(struct report *r, const struct segment_row *row)
 		count(&r->here, row);
 }
 
-static int count_segment(void *arg, const struct segment_row *row)
+static int report_count_segment(void *arg, const struct segment_row *row)
 {
 	struct report *r = arg;
 	ramp_node_t self = r->members->by;
@@ -147,7 +147,7 @@ int recover_report(struct recovery *recovery, const struct certificate *members,
 	r->members = members;
 	r->store = store_here(state_dir);
 	recovery_facts(recovery, &facts);
-	rc = recovery_each_segment(recovery, count_segment, r);
+	rc = recovery_each_segment(recovery, report_count_segment, r);
 	if (rc) {
 		free(r);
 		return rc;

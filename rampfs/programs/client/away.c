@@ -14,11 +14,11 @@
 
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len)
 {
-	struct away *away = malloc(sizeof(*away));
+	struct away_note *away = malloc(sizeof(*away));
 
 	if (!away)
 		return -ENOMEM;
-	*away = (struct away){.id = id, .home = home, .at = at, .len = len};
+	*away = (struct away_note){.id = id, .home = home, .at = at, .len = len};
 	pthread_mutex_lock(&client->list);
 	STAILQ_INSERT_TAIL(&client->away, away, link);
 	pthread_mutex_unlock(&client->list);
@@ -27,7 +27,7 @@ int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t 
 
 bool away_has(struct client *client, ramp_segment_t id)
 {
-	struct away *away;
+	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
 	STAILQ_FOREACH (away, &client->away, link)
@@ -39,7 +39,7 @@ bool away_has(struct client *client, ramp_segment_t id)
 
 bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len)
 {
-	struct away *away;
+	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
 	STAILQ_FOREACH (away, &client->away, link)
@@ -54,7 +54,7 @@ bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t
 size_t away_places(struct client *client, ramp_segment_t id,
 		   struct address_range places[static AWAY_MAX])
 {
-	struct away *away;
+	struct away_note *away;
 	size_t n = 0;
 
 	pthread_mutex_lock(&client->list);
@@ -68,7 +68,7 @@ size_t away_places(struct client *client, ramp_segment_t id,
 /* Returns the end of what was moved from that address on; 0: nothing was. list is held. */
 static uint64_t moved_from(const struct client *client, ramp_segment_t id, uint64_t at)
 {
-	const struct away *away;
+	const struct away_note *away;
 
 	STAILQ_FOREACH (away, &client->away, link)
 		if (away->id == id && away->moved && away->home <= at &&
@@ -98,7 +98,7 @@ bool away_moved_all(struct client *client, ramp_segment_t id, const struct addre
 static void drop_notes(struct client *client, ramp_segment_t id, bool all)
 {
 	struct away_list kept = STAILQ_HEAD_INITIALIZER(kept);
-	struct away *away;
+	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
 	while ((away = STAILQ_FIRST(&client->away))) {

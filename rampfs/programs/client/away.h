@@ -17,13 +17,13 @@
 struct client;
 
 /* One mapping, and the place for its page tables. */
-struct away {
-	STAILQ_ENTRY(away) link;
+struct away_note {
+	STAILQ_ENTRY(away_note) link;
 	ramp_segment_t id;
 	uint64_t home, at, len;
 	bool moved; /* the kernel has said so */
 };
-STAILQ_HEAD(away_list, away);
+STAILQ_HEAD(away_list, away_note);
 
 /* Notes a place. -ENOMEM. */
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len);
