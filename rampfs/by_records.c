@@ -78,13 +78,8 @@ static int decode(const uint8_t *bytes, size_t len, struct meta_founding *known,
 	struct wire_r r;
 	uint32_t n;
 
-	if (len < sizeof(uint32_t))
-		return -EPROTO;
-	wire_r_init(&r, bytes + len - sizeof(uint32_t), sizeof(uint32_t));
-	if (wire_get_u32(&r) != wire_crc32c(bytes, len - sizeof(uint32_t)))
-		return -EPROTO;
-	wire_r_init(&r, bytes, len - sizeof(uint32_t));
-	if (wire_get_u64(&r) != MEMBERS_MAGIC || wire_get_u8(&r) != MEMBERS_VERSION)
+	if (!wire_r_init_checked(&r, bytes, len) || wire_get_u64(&r) != MEMBERS_MAGIC ||
+	    wire_get_u8(&r) != MEMBERS_VERSION)
 		return -EPROTO;
 	wire_get_bytes(&r, known->cluster_id, sizeof(known->cluster_id));
 	known->instance = wire_get_u64(&r);

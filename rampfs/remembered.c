@@ -60,13 +60,8 @@ static int start_decode(const uint8_t *bytes, size_t len, struct statedir *dir,
 	const uint8_t *view;
 	int rc;
 
-	if (len < sizeof(uint32_t))
-		return -EPROTO;
-	wire_r_init(&r, bytes + len - sizeof(uint32_t), sizeof(uint32_t));
-	if (wire_get_u32(&r) != wire_crc32c(bytes, len - sizeof(uint32_t)))
-		return -EPROTO;
-	wire_r_init(&r, bytes, len - sizeof(uint32_t));
-	if (wire_get_u64(&r) != START_MAGIC || wire_get_u8(&r) != START_VERSION)
+	if (!wire_r_init_checked(&r, bytes, len) || wire_get_u64(&r) != START_MAGIC ||
+	    wire_get_u8(&r) != START_VERSION)
 		return -EPROTO;
 	wire_get_str(&r, dir->node, sizeof(dir->node));
 	wire_get_bytes(&r, dir->key, sizeof(dir->key));

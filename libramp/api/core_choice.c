@@ -18,7 +18,6 @@ static const struct core_calls own = {
 	.init = own_init,
 	.map = attach_mmap,
 	.unmap = core_call_unmap,
-	.advise = core_call_advise,
 };
 
 /* A shim of another version wraps mmap, too, and has an agent of its own. */

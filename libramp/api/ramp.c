@@ -74,7 +74,7 @@ char *handle_read(const struct ramp_cluster *ramp, const char *name)
 	out = open_memstream(&text, &len);
 	while (out && (c = getc_unlocked(in)) != EOF)
 		putc_unlocked(c, out);
-	if (!out || ferror(in) || fclose(out)) {
+	if (!out || (ferror(in) | fclose(out))) {
 		free(text);
 		text = NULL;
 		errno = EIO;

@@ -74,7 +74,7 @@ static bool heed(struct ramp_watch *watch, const struct session_msg *msg, struct
 {
 	if (msg->type != SESSION_EVENT)
 		return false;
-	if (msg->mode == SESSION_LISTENING) {
+	if (msg->mode == SESSION_LISTENING || msg->result) {
 		watch->listening = !msg->result;
 		if (msg->result)
 			refuse(watch, msg);
@@ -190,6 +190,11 @@ EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_o
 	*out = NULL;
 	if (!watch)
 		return error_set(ENOMEM, "ramp_watch_begin", NULL);
+	if (options && options->pattern && strlen(options->pattern) > RAMP_NAME_MAX) {
+		free(watch);
+		return error_set(EINVAL, "ramp_watch_begin",
+				 "no pattern of a name: it is too long");
+	}
 	pthread_mutex_init(&watch->lock, NULL);
 	watch->listen.type = SESSION_LISTEN;
 	if (options) {

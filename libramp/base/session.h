@@ -158,7 +158,7 @@
  *               one that is armed
  *   <- EVENT{result, mode, segment, len, done, all, node, name, text}   mode: enum session_event.
  *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
- *               one is armed for the same. node: the other node; len: the size in bytes; done:
+ *               one is armed for the same. EUSERS: its user has too many. node: the other node; len: the size in bytes; done:
  *               pages that are lost; all: the epoch of the attempt, by which a repeated event is
  *               known (after a daemon's restart)
  *

@@ -67,6 +67,19 @@ void wire_r_init(struct wire_r *r, const void *buf, size_t len)
 	*r = (struct wire_r){.buf = buf, .len = len};
 }
 
+bool wire_r_init_checked(struct wire_r *r, const uint8_t *buf, size_t len)
+{
+	uint32_t crc;
+
+	if (len < sizeof(crc))
+		return false;
+	len -= sizeof(crc);
+	wire_r_init(r, buf + len, sizeof(crc));
+	crc = wire_get_u32(r);
+	wire_r_init(r, buf, len);
+	return crc == wire_crc32c(buf, len);
+}
+
 static const uint8_t *wire_take(struct wire_r *r, size_t len)
 {
 	const uint8_t *at;

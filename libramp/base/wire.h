@@ -36,6 +36,9 @@ void wire_put_blob(struct wire_w *w, const void *bytes, size_t len);  /* u32 len
 void wire_put_str(struct wire_w *w, const char *s);		      /* as a blob, without NUL */
 
 void wire_r_init(struct wire_r *r, const void *buf, size_t len);
+/* The same for what ends with the CRC of all before it (u32), which the reader then does not see. Returns
+   false where that is wrong. */
+bool wire_r_init_checked(struct wire_r *r, const uint8_t *buf, size_t len);
 uint8_t wire_get_u8(struct wire_r *r);
 uint16_t wire_get_u16(struct wire_r *r);
 uint32_t wire_get_u32(struct wire_r *r);

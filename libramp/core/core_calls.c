@@ -17,20 +17,9 @@ static int unmap_rest(void *addr, size_t length)
 	return -1;
 }
 
-/* False: nothing was ever mapped there, or this process shares the memory of another one (vfork). */
-static bool is_ours(const void *addr, size_t length)
-{
-	return table_near(addr, length) && fork_settle();
-}
-
+/* Of a child that shares its parent's memory (vfork) nothing is unmapped. */
 int core_call_unmap(void *addr, size_t length)
 {
-	return is_ours(addr, length) ? remap_munmap(addr, length, unmap_rest) : -EINVAL;
-}
-
-int core_call_advise(void *addr, size_t length, int advice)
-{
-	int rc = is_ours(addr, length) ? remap_madvise(addr, length, advice) : -EINVAL;
-
-	return rc == -ENOTTY ? sys_madvise((uint64_t)(uintptr_t)addr, length, advice) : rc;
+	return table_near(addr, length) && fork_settle() ? remap_munmap(addr, length, unmap_rest)
+							 : -EINVAL;
 }

@@ -18,15 +18,13 @@ struct core_calls {
 	void (*init)(void); /* before any other; may be called again */
 	/* attach_mmap (attach.h). */
 	int (*map)(const struct attach_call *call, uint64_t *at);
-	/* munmap(2) and madvise(2) of what `map` has mapped. 0 or a negative errno. */
+	/* munmap(2) of what `map` has mapped. 0 or a negative errno. */
 	int (*unmap)(void *addr, size_t length);
-	int (*advise)(void *addr, size_t length, int advice);
 };
 
 /* The shim's. */
 extern const struct core_calls rampfs_core_1;
 
 int core_call_unmap(void *addr, size_t length);
-int core_call_advise(void *addr, size_t length, int advice);
 
 #endif

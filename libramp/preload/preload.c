@@ -46,7 +46,6 @@ EXPORT const struct core_calls rampfs_core_1 = {
 	.init = preload_init,
 	.map = attach_mmap,
 	.unmap = core_call_unmap,
-	.advise = core_call_advise,
 };
 
 static bool shared_file(int flags, int fd)

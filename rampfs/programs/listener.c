@@ -160,7 +160,8 @@ static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 static void take_subscriber(struct session_conn *conn, const struct session_msg *msg)
 {
 	if (!conn_become(conn, &subscriber_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
-		conn_close(conn);
+		conn_refuse(conn, SESSION_EVENT, EUSERS,
+			    "too many tools and subscribers of this user are there already");
 		return;
 	}
 	conn_settle(conn);

@@ -179,8 +179,8 @@ int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err
 /*
  * Takes access away from every attachment: registers, lets the agents move the page tables away, checks with
  * PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When it
- * returns 0 no thread of any program can load or store until programs_restore or programs_gone; on
- * failure (-EBUSY, -ETIMEDOUT) everything has been given back.
+ * returns 0 no thread of any program can load or store until programs_restore or programs_gone, but for
+ * a hostile one (security.md, "What the agent gets"); on failure (-EBUSY, -ETIMEDOUT) everything has been given back.
  *
  * Blocks for `timeout_ms` at most. Exception: a program that has taken the lock of its memory since
  * programs_prelook blocks it until the program lets go. The calls that follow may block so, too: all

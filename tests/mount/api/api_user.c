@@ -98,9 +98,13 @@ static int stop_at_first(void *arg, const struct ramp_info *info)
 static void refusals(struct ramp_cluster *ramp)
 {
 	struct ramp_segment *s = (void *)ramp;
+	struct ramp_watch *watch;
+	char too_long[RAMP_API_NAME_MAX + 2];
 	struct ramp_move *move;
 	struct ramp_cluster *other;
 
+	memset(too_long, '*', sizeof(too_long) - 1);
+	too_long[sizeof(too_long) - 1] = '\0';
 	CHECK(ramp_open("/proc", &other) == -ENOTTY && !other);
 	CHECK(strstr(ramp_error(), "is not a rampfs mount"));
 	CHECK(ramp_open("/nowhere", &other) == -ENOENT && !other);
@@ -119,6 +123,9 @@ static void refusals(struct ramp_cluster *ramp)
 	CHECK(ramp_free(ramp, "nowhere", "n") == -ENOENT);
 	CHECK(ramp_list(ramp, "nowhere", see, NULL) == -ENOENT);
 	CHECK(ramp_move_begin(ramp, 1, "", NULL, &move) == -EINVAL && !move);
+	CHECK(ramp_watch_begin(ramp, &(struct ramp_watch_options){.pattern = too_long}, &watch) ==
+		      -EINVAL &&
+	      !watch);
 	CHECK(ramp_move_begin(ramp, 1, "b", &(struct ramp_move_options){.mode = 9}, &move) ==
 	      -EINVAL);
 	CHECK(ramp_error()[0]);
