@@ -83,6 +83,7 @@ for i in 1 2 3; do rampfs-migrate "$mnt/a/a/cache$i" b; done
 wait $receiver || fail "the receiver: $(cat "$scratch/err")"
 same "armed cache1 16843009 cache2 33686018 cache3 50529027" "$(paste -sd' ' "$scratch/received")" "what was received"
 mv "$mnt/b/b/cache1" "$mnt/b/a/renamed"
+within 20 grep -q "whole renamed" "$scratch/heard" # else that may come after the next event
 mv "$mnt/a/a/both" "$mnt/a/b/" # all may read it
 wait $stranger
 same "hears arrived both a whole both a" "$(paste -sd' ' "$scratch/stranger")" "what a stranger hears at b"
