@@ -80,11 +80,11 @@ int main(int argc, char **argv)
 	uint64_t random = 1;
 	char line[64];
 
-	if (!mib || mib > 65536) {
+	pages = mib << 8;
+	if (!pages || mib > 65536) {
 		fprintf(stderr, "usage: guest MIB PAGES\n");
 		return 2;
 	}
-	pages = mib << 8;
 	memory = room(pages * PAGE_WORDS * sizeof(*memory));
 	written = room(pages * sizeof(*written));
 	for (size_t page = 0; page < pages; page++)
