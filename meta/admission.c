@@ -234,6 +234,17 @@ static uint64_t bound_instance(struct meta *meta, ramp_node_t node)
 	return row.instance;
 }
 
+void admission_applied(struct meta *meta, const struct fsm_result *result)
+{
+	struct admission *a = meta_admission(meta);
+
+	if (!result)
+		memset(a->bound, 0, sizeof(a->bound));
+	else if (result->type == META_MEMBER_AGAIN && result->reply.result == 0 &&
+		 result->reply.node <= RAFT_NODES_MAX)
+		a->bound[result->reply.node] = 0;
+}
+
 bool admission_is_another(struct meta *meta, ramp_node_t from, uint64_t instance)
 {
 	uint64_t bound = instance ? bound_instance(meta, from) : 0;

@@ -17,10 +17,11 @@
  * Until then the core is not `confirmed`: it neither votes nor campaigns, and its acknowledgements
  * don't count. The node reports that to all members again and again (NONVOTING), so that no node is
  * removed while its vote is needed. A node whose number has another instance bound is never
- * admitted: it logs so, and needs --rejoin under a new number. A joiner's log is never fresh: it is
+ * admitted: it logs so, and needs --rejoin. A joiner's log is never fresh: it is
  * admitted by its instance, with its first NODE_UP, and no standby is promoted before.
  *
- * A number is bound to one instance for good, so every node that has applied the binding obeys it.
+ * A number is bound to one instance, so every node that has applied the binding obeys it; MEMBER_AGAIN
+ * alone binds it to another, in a configuration that does not count that node's words.
  * Another instance under that number is brought up to date and learns that it is another one, but
  * it isn't followed, and neither its votes nor its acknowledgements count. So a sole voter that was
  * formatted again, and confirms itself, is found out, too: the nodes that it tries to lead tell it,
@@ -49,7 +50,7 @@ struct nonvoting {
 struct admission {
 	uint64_t again_ms;
 	bool fresh[RAFT_NODES_MAX + 1];	    /* founders, by number, that reported so */
-	uint64_t bound[RAFT_NODES_MAX + 1]; /* instances that the tables have shown, for good */
+	uint64_t bound[RAFT_NODES_MAX + 1]; /* instances that the tables have shown */
 	bool format_logged;		    /* the line about a second format was logged */
 	bool denied; /* confirmed, and another instance is bound: no vote in this life */
 	uint64_t another_log_ms; /* when the next line about another's second format may come */
@@ -62,6 +63,9 @@ void admission_tend(struct meta *meta);
 /* Takes a question or an answer (WIRE_ADMISSION): flags, and the instance that the sender's tables
    have bound to this node's number (0: none). */
 void admission_received(struct meta *meta, ramp_node_t from, uint8_t flags, uint64_t instance);
+struct fsm_result;
+/* Takes the result of an entry that was applied; NULL: all tables are those of a snapshot. */
+void admission_applied(struct meta *meta, const struct fsm_result *result);
 /* Returns true where `instance` isn't the one that the tables have bound to `from`. */
 bool admission_is_another(struct meta *meta, ramp_node_t from, uint64_t instance);
 /* Tells such an instance, which leads or would lead, that another one is bound. */

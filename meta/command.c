@@ -58,7 +58,8 @@ static const struct {
 	[META_LEVEL_UP] = {"LEVEL_UP", F_VALUE},
 	[META_SET] = {"SET", F_SETTING | F_VALUE},
 	[META_RECOVERED] = {"RECOVERED", F_ID | F_EPOCH | F_K | F_NODE | F_NODE_INC | F_SRC |
-						 F_OWNERSHIP | F_ATTR},
+						 F_NEW_NAME | F_OWNERSHIP | F_ATTR},
+	[META_MEMBER_AGAIN] = {"MEMBER_AGAIN", F_NODE | F_NODE_INC | F_INSTANCE},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -142,9 +143,9 @@ static void code_names(struct codec *c, unsigned int f, struct meta_command *m)
 		return;
 	if ((f & F_NAME) && !name_ok(m->name))
 		c->bad = true;
-	/* PREPARE without a new name keeps the segment's name. */
+	/* PREPARE without a new name keeps the segment's name; RECOVERED need not know one. */
 	if ((f & F_NEW_NAME) && !name_ok(m->new_name) &&
-	    !(m->type == META_PREPARE && m->new_name[0] == '\0'))
+	    !((m->type == META_PREPARE || m->type == META_RECOVERED) && m->new_name[0] == '\0'))
 		c->bad = true;
 }
 

@@ -44,6 +44,7 @@ static int (*const commands[])(struct apply *a) = {
 	[META_LEVEL_UP] = fsm_level_up,
 	[META_SET] = fsm_set,
 	[META_RECOVERED] = fsm_recovered,
+	[META_MEMBER_AGAIN] = fsm_member_again,
 };
 
 /* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the
@@ -100,6 +101,7 @@ int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 	      struct fsm_result *result)
 {
 	struct raft_conf conf;
+	int rc;
 
 	memset(result, 0, sizeof(*result));
 	if (entry->type != RAFT_NOOP && !entry->data)
@@ -111,7 +113,8 @@ int fsm_apply(struct journal *j, uint64_t index, const struct raft_entry *entry,
 		if (raft_conf_decode(entry->data->bytes, entry->data->len, &conf) < 0)
 			return -EPROTO;
 		result->members = true;
-		return journal_put_members(j, &conf);
+		rc = journal_put_members(j, &conf);
+		return rc ? rc : fsm_member_has_left(j, &conf);
 	case RAFT_NOOP:
 		return journal_dead(j) ? -EIO : 0;
 	default:

@@ -48,7 +48,7 @@ struct fsm_result {
 	struct meta_origin origin;
 	struct meta_command_id cid;
 	enum meta_command_type type;
-	ramp_node_t subject; /* MEMBER_*: the node that is added, promoted, removed */
+	ramp_node_t subject; /* MEMBER_*: the node that is added, promoted, removed, comes again */
 	struct meta_reply reply;
 	ramp_segment_t changed[2]; /* segments whose row changed; 0: none */
 	bool members;		   /* a node's row or the configuration changed */

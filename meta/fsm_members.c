@@ -5,6 +5,15 @@
  * A node's row has the role that the node is to have. Raft's configuration follows, one change at a
  * time, by entries that the leader proposes (fsm_next_conf). Until it has, every change of another
  * node is -EBUSY; a change of the same node may be taken back.
+ *
+ * A node that has lost its journal, with its votes and acknowledgements, comes back under its number:
+ *
+ *	VOTER, STANDBY -> RETURNING	[fsm_member_again] the next configuration lacks it
+ *	RETURNING -> STANDBY		[fsm_member_has_left] that one is applied; the one after it has
+ *					the node again, of which the leader knows nothing
+ *
+ * No configuration from then on counts what the node has promised before: those that do are older than
+ * one that the others have committed without it, and no log without that one can win a vote.
  */
 #include "fsm_members.h"
 
@@ -14,7 +23,11 @@
 #include "fsm_core.h"
 #include "journal_nodes.h"
 #include "journal_recovery.h"
+#include "journal_results.h"
 #include "journal_segments.h"
+
+#define LIVES_UNSEEN                                                                               \
+	(UINT64_C(1) << 20) /* lives of a lost journal of which no command was applied */
 
 /* Deletes the orphans of an incarnation that is over: no process of it maps an extent any more
    (R12). */
@@ -90,6 +103,8 @@ static int settled(struct journal *j, const struct node_row *row)
 	enum raft_role role;
 	int rc = journal_get_member(j, row->node, &role);
 
+	if (row->role == NODE_RETURNING)
+		return rc < 0 && rc != -ENOENT ? rc : 0;
 	if (rc == -ENOENT)
 		return row->role == NODE_REMOVED;
 	if (rc < 0)
@@ -174,10 +189,13 @@ int fsm_member_promote(struct apply *a)
 		return rc;
 	if (row.role == NODE_REMOVED)
 		return -ENOENT;
+	a->res->reply.node = row.node;
+	if (row.role == NODE_RETURNING)
+		return -EBUSY;
 	rc = look_at_members(a, &scan);
 	if (rc < 0)
 		return rc;
-	a->res->reply.node = a->res->subject = row.node;
+	a->res->subject = row.node;
 	row.role = NODE_VOTER;
 	a->res->members = true;
 	return journal_put_node(a->j, &row);
@@ -206,17 +224,88 @@ int fsm_member_remove(struct apply *a)
 	return journal_put_node(a->j, &row);
 }
 
+/* The numbers of the lost journal's commands are all below those of the next one's, so that a late copy
+   of such a command is stale. */
+static int end_lives(struct apply *a)
+{
+	uint64_t life, lowest;
+	int rc = journal_get_floor(a->j, a->c->node, &life, &lowest);
+
+	if (rc < 0)
+		return rc;
+	a->res->reply.other = life + LIVES_UNSEEN;
+	return journal_put_floor(a->j, a->c->node, life + LIVES_UNSEEN, 0);
+}
+
+int fsm_member_again(struct apply *a)
+{
+	const struct meta_command *c = a->c;
+	struct member_scan scan = {.j = a->j, .but = c->node};
+	struct node_row row;
+	enum raft_role role;
+	int rc = journal_get_node(a->j, c->node, &row);
+
+	if (rc < 0)
+		return rc;
+	a->res->reply.node = row.node;
+	if (row.role == NODE_REMOVED)
+		return -ENOENT;
+	if (c->instance == 0)
+		return -EINVAL;
+	if (c->node_inc == 0 || row.incarnation != c->node_inc || row.fenced == c->node_inc)
+		return -ESTALE;
+	rc = look_at_members(a, &scan);
+	if (rc < 0)
+		return rc;
+	a->res->subject = row.node;
+	if (row.role == NODE_VOTER && scan.voters == 1)
+		return -EBUSY;
+	rc = journal_get_member(a->j, row.node, &role);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	row.role = rc == 0 ? NODE_RETURNING : NODE_STANDBY;
+	row.instance = c->instance;
+	a->res->members = true;
+	rc = end_lives(a);
+	return rc ? rc : journal_put_node(a->j, &row);
+}
+
+static int find_returning(void *arg, const struct node_row *row)
+{
+	struct node_row *found = arg;
+
+	if (row->role == NODE_RETURNING)
+		*found = *row;
+	return row->role == NODE_RETURNING;
+}
+
+int fsm_member_has_left(struct journal *j, const struct raft_conf *conf)
+{
+	struct node_row row = {0};
+	int rc = journal_walk_nodes(j, find_returning, &row);
+
+	if (rc < 0 || row.node == 0 || raft_conf_find(conf, row.node))
+		return rc < 0 ? rc : 0;
+	row.role = NODE_STANDBY;
+	return journal_put_node(j, &row);
+}
+
 struct conf_scan {
 	const struct raft_conf *conf;
 	struct node_row differs; /* the first node whose role differs; node 0: none */
 };
 
+/* Whether the next configuration is to have the node. */
+static bool belongs(const struct node_row *row)
+{
+	return row->role != NODE_REMOVED && row->role != NODE_RETURNING;
+}
+
 static int scan_conf(void *arg, const struct node_row *row)
 {
 	struct conf_scan *s = arg;
 	const struct raft_member *m = raft_conf_find(s->conf, row->node);
-	bool same = m ? row->role != NODE_REMOVED && m->role == wanted_role(row)
-		      : row->role == NODE_REMOVED;
+	bool same = m ? belongs(row) && m->role == wanted_role(row) : !belongs(row);
 
 	if (same)
 		return 0;
@@ -240,7 +329,7 @@ int fsm_next_conf(struct journal *j, const struct raft_conf *in_force, struct ra
 	memset(next, 0, sizeof(*next));
 	for (i = 0; i < in_force->n && in_force->member[i].node < want.node; i++)
 		next->member[n++] = in_force->member[i];
-	if (s.differs.role != NODE_REMOVED) {
+	if (belongs(&s.differs)) {
 		if (n == RAFT_NODES_MAX)
 			return 0;
 		next->member[n++] = want;

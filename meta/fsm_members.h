@@ -13,6 +13,11 @@ int fsm_node_fence(struct apply *a);
 int fsm_member_add(struct apply *a);
 int fsm_member_promote(struct apply *a);
 int fsm_member_remove(struct apply *a);
+int fsm_member_again(struct apply *a);
+
+/* Makes the returning node, if there is one, a standby where the configuration, which was just applied,
+   lacks it. Returns 0 or -EIO. */
+int fsm_member_has_left(struct journal *j, const struct raft_conf *conf);
 
 /*
  * Compares the members that the node table wants with the configuration in force, and finds the one

@@ -53,7 +53,7 @@ static int write_founding(struct journal *j, const struct meta_founding *f)
 	rc = rc ? rc : journal_put_key_blob(j, "cluster", f->cluster_id, sizeof(f->cluster_id));
 	rc = rc ? rc : journal_put_key_u64(j, "node", f->self);
 	rc = rc ? rc : journal_put_key_u64(j, "instance", f->instance);
-	rc = rc ? rc : journal_put_key_u64(j, "life", 0);
+	rc = rc ? rc : journal_put_key_u64(j, "life", f->life);
 	rc = rc ? rc : journal_put_key_u64(j, "arena_addr", f->arena_addr);
 	rc = rc ? rc : journal_put_key_u64(j, "arena_len", f->arena_len);
 	rc = rc ? rc : journal_put_hard_state(j, founder, 0, false);

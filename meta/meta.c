@@ -59,6 +59,7 @@ static void on_applied(void *arg, uint64_t index, const struct fsm_result *resul
 					     result->type == META_SETATTR);
 	if (result->members)
 		meta->config.changed(meta->config.arg, 0, false);
+	admission_applied(meta, result);
 	levels_applied(meta, result);
 	proposals_applied(meta, result);
 }
@@ -71,6 +72,7 @@ static void on_restored(void *arg, uint64_t index)
 	meta->config.changed(meta->config.arg, 0, false);
 	if (meta->config.restored)
 		meta->config.restored(meta->config.arg);
+	admission_applied(meta, NULL);
 	levels_applied(meta, NULL);
 	proposals_restored(meta);
 }

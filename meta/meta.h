@@ -70,7 +70,12 @@ struct segment_row {
 enum segment_pages { SEGMENT_PAGES_AUTO, SEGMENT_PAGES_SMALL, SEGMENT_PAGES_HUGE };
 enum segment_mmap { SEGMENT_MMAP_NONE, SEGMENT_MMAP_PASSTHROUGH };
 
-enum node_role { NODE_VOTER, NODE_STANDBY, NODE_REMOVED };
+enum node_role {
+	NODE_VOTER,
+	NODE_STANDBY,
+	NODE_REMOVED,
+	NODE_RETURNING, /* META_MEMBER_AGAIN: a standby, once a configuration without it is applied */
+};
 
 struct node_row {
 	ramp_node_t node;
@@ -143,13 +148,18 @@ enum meta_command_type {
 	META_LEVEL_UP,	     /* value: the level of the rules from here on, where it is higher than
 				that of the tables. The leader's own (levels.c) */
 	META_SET,	     /* setting, value. EOPNOTSUPP below level META_LEVEL_ARENA_USER */
-	META_RECOVERED, /* id, node, node_inc (the proposer), epoch and k of its record, src and
-			   src_inc (of a record TAKEN; 0: OWNED), attr: mode uid gid size times. The
-			   commits of which the record tells were lost with the old cluster
-			   (recovery.h): the row becomes as the record says, named "recovered-ID"
-			   where there was none. 0 also: it is so already. ENOENT: the segment was
-			   unlinked; ESTALE: the row is newer; EHOSTDOWN: that incarnation is not
-			   current */
+	META_RECOVERED,	   /* id, node, node_inc (the proposer), epoch and k of its record, src and
+			   src_inc (of a record TAKEN; 0: OWNED), attr: mode uid gid size times,
+			   new_name or "". The commits of which the record tells were lost with the
+			   old cluster (recovery.h): the row becomes as the record says. Where there
+			   was none it is named new_name if that is free, else "recovered-ID". 0
+			   also: it is so already. ENOENT: the segment was unlinked; ESTALE: the row
+			   is newer; EHOSTDOWN: that incarnation is not current */
+	META_MEMBER_AGAIN, /* node, node_inc, instance: the node has lost its journal, not its
+			      store. -> other: the life after which its new journal's begin. Becomes
+			      a standby under its number, bound to that instance. ESTALE: that
+			      incarnation is not current; ENOENT: removed; EBUSY: the last voter. As
+			      for the other MEMBER commands */
 };
 
 enum meta_setting {
@@ -291,6 +301,7 @@ struct meta_founding {
 	ramp_node_t self;
 	uint64_t arena_addr, arena_len;
 	uint64_t arena_user_max;      /* META_ARENA_USER_MAX */
+	uint64_t life;		      /* of META_MEMBER_AGAIN; else 0 */
 	const struct node_row *nodes; /* node, name, address, capacity, role */
 	size_t n_nodes;
 	bool joins; /* n_nodes == 0 implies it */

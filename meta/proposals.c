@@ -86,7 +86,8 @@ static size_t proposal_encode(struct meta *meta, const struct meta_proposal *p, 
  */
 static bool may_propose(struct meta *meta, const struct meta_command *c)
 {
-	return c->type != META_MEMBER_REMOVE || admission_can_spare(meta, c->node);
+	return (c->type != META_MEMBER_REMOVE && c->type != META_MEMBER_AGAIN) ||
+	       admission_can_spare(meta, c->node);
 }
 
 static int propose_bytes(struct meta *meta, const struct meta_command *c, const uint8_t *bytes,
@@ -163,7 +164,7 @@ static bool result_known(struct meta *meta, const struct meta_proposal *p, struc
 static bool is_member_change(const struct meta_proposal *p)
 {
 	return p->command.type == META_MEMBER_ADD || p->command.type == META_MEMBER_PROMOTE ||
-	       p->command.type == META_MEMBER_REMOVE;
+	       p->command.type == META_MEMBER_REMOVE || p->command.type == META_MEMBER_AGAIN;
 }
 
 /* Returns the node of a change of membership. */

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "keep.h"
+
 static int write_file(const char *dir, const char *name, const void *bytes, size_t len,
 		      struct ramp_err *err)
 {
@@ -81,15 +83,6 @@ static int remove_dir(const char *path, struct ramp_err *err)
 	return rc;
 }
 
-static bool store_mounted(const char *dir)
-{
-	char store[PATH_MAX];
-	struct stat in, at;
-
-	return statedir_file(dir, "store", store, NULL) == 0 && stat(store, &in) == 0 &&
-	       stat(dir, &at) == 0 && in.st_dev != at.st_dev;
-}
-
 int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 {
 	DIR *d = opendir(o->dir);
@@ -106,6 +99,10 @@ int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err)
 	if (!statedir_is_one(o->dir))
 		return ramp_err_set(err, ENOTEMPTY, "%s: not empty, and not a state directory",
 				    o->dir);
+	if (keep_is_due(o)) {
+		*lock = statedir_lock(o->dir, err);
+		return *lock < 0 ? *lock : 0;
+	}
 	if (!o->force)
 		return ramp_err_set(err, EEXIST,
 				    "%s: holds a node already (--force replaces it: its metadata "
@@ -172,9 +169,11 @@ int make_dir(const struct mkfs_options *o, const struct plan *plan, bool replace
 	if (!mkdtemp(made))
 		return ramp_err_sys(err, errno, "%s", in);
 	rc = fill(made, o, plan, key_bytes, key_len, err);
-	if (!rc)
+	if (!rc && plan->keeps)
+		rc = keep_place(made, o, err);
+	else if (!rc)
 		rc = put_in_place(made, o, replace, err);
-	if (rc)
+	if (rc || plan->keeps)
 		remove_dir(made, NULL);
 	return rc;
 }

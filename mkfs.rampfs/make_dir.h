@@ -13,7 +13,7 @@
 #include "plan.h"
 
 /* Returns 0 where STATE_DIR may be made: it is absent or empty, or holds a node and --force was
-   given. *lock is then the lock of the node that is replaced, else unchanged. */
+   given, or a node that is kept (keep.h). *lock is then the lock of that node, else unchanged. */
 int may_make(const struct mkfs_options *o, int *lock, struct ramp_err *err);
 /* Makes the directory. `replace`: in the place of the node that may_make has locked. On failure
    nothing is left behind. */

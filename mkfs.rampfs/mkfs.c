@@ -15,6 +15,7 @@
 
 #include "base/hmac.h"
 #include "base/output.h"
+#include "keep.h"
 #include "make_dir.h"
 #include "plan.h"
 
@@ -41,9 +42,11 @@ static const char usage_text[] =
 	"standby\n"
 	"                        (a name that is free, or that rampfs-node add gave).\n"
 	"                        The key is the proof, for both\n"
-	"  -r, --rejoin HOST:PORT  the same for a member whose state directory is lost or was "
-	"formatted\n"
-	"                        again: it comes back under a new number. It says that nothing of "
+	"  -r, --rejoin HOST:PORT  the same for a member that comes back. Where its store is "
+	"mounted in\n"
+	"                        STATE_DIR (its journal.db is lost, say), it keeps its number and "
+	"its\n"
+	"                        segments. Else it gets a new number, and you say that nothing of "
 	"the\n"
 	"                        old one runs any more, daemon or program: its incarnation is "
 	"fenced,\n"
@@ -215,6 +218,35 @@ static void warn(const char *line)
 	fprintf(stderr, "mkfs.rampfs: warning: %s\n", line);
 }
 
+/* Reads what the directory that is kept says. */
+static int look_at_kept(const struct mkfs_options *o, struct plan *plan, struct ramp_err *err)
+{
+	struct ramp_err ignored = {0};
+	char config[PATH_MAX];
+	int rc;
+
+	plan->keeps = keep_is_due(o);
+	if (!plan->keeps)
+		return 0;
+	rc = keep_incarnation(o, &plan->incarnation, err);
+	/* Its own section has settings that the cluster does not know. Without it they are the defaults. */
+	if (!rc && !o->config && !statedir_file(o->dir, "cluster.conf", config, &ignored))
+		config_read(config, &plan->config, &ignored);
+	return rc;
+}
+
+static void say_joined(const struct mkfs_options *o, const struct plan *plan)
+{
+	if (!plan->keeps)
+		printf("mkfs.rampfs: node %s joins cluster %s as number %u\n", o->node,
+		       plan->config.name, plan->founding.self);
+	else
+		printf("mkfs.rampfs: node %s comes again, as number %u, with the segments in "
+		       "%s/store. It is "
+		       "a standby (rampfs-node promote %s gives it its vote)\n",
+		       o->node, plan->founding.self, o->dir, o->node);
+}
+
 static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 {
 	struct plan plan = {0};
@@ -231,10 +263,13 @@ static int mkfs_make(const struct mkfs_options *o, struct ramp_err *err)
 	if (!rc)
 		rc = may_make(o, &lock, err);
 	if (!rc)
+		rc = look_at_kept(o, &plan, err);
+	if (!rc)
 		rc = make_with_key(o, &plan, lock >= 0, err);
 	if (!rc && o->join)
-		printf("mkfs.rampfs: node %s joins cluster %s as number %u\n", o->node,
-		       plan.config.name, plan.founding.self);
+		say_joined(o, &plan);
+	if (plan.keeps && (rc == -ESTALE || rc == -EPERM))
+		keep_say_aside(o);
 	for (size_t i = 0; !rc && i < plan.config.n_nodes; i++)
 		config_doubts(&plan.config.nodes[i],
 			      strcmp(plan.config.nodes[i].name, o->node) == 0, warn);

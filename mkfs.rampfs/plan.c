@@ -58,13 +58,16 @@ int plan_found(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTE
 /* ---- joining -------------------------------------------------------------------------------- */
 
 /* Takes the joiner's facts from the options and its own section. */
-static int own_words(const struct mkfs_options *o, const struct config_cluster *config,
+static int own_words(const struct mkfs_options *o, const struct config_cluster *config, bool keeps,
 		     struct join_request *request, struct config_node *own, struct ramp_err *err)
 {
 	const struct config_node *n = config->nodes ? config_find(config, o->node) : NULL;
 
 	if (n)
 		*own = *n;
+	/* The member has the address that the cluster knows; STATE_DIR's own file may be older. */
+	if (keeps && !o->config)
+		own->address[0] = '\0';
 	own->voter = false;
 	if (o->address)
 		snprintf(own->address, sizeof(own->address), "%s", o->address);
@@ -77,7 +80,7 @@ static int own_words(const struct mkfs_options *o, const struct config_cluster *
 		return ramp_err_set(err, EINVAL, "--address is HOST:PORT, not %s", o->address);
 	if (!config_name_ok(o->node))
 		return ramp_err_set(err, EINVAL, "--node: not a node's name: %s", o->node);
-	request->kind = o->again ? JOIN_AGAIN : JOIN_NEW;
+	request->kind = keeps ? JOIN_KEPT : o->again ? JOIN_AGAIN : JOIN_NEW;
 	snprintf(request->name, sizeof(request->name), "%s", o->node);
 	memcpy(request->address, own->address, sizeof(request->address));
 	request->capacity_bytes = own->capacity_bytes;
@@ -131,6 +134,7 @@ static int take_members(const struct join_answer *answer, const struct config_no
 			continue;
 		plan->founding.self = m->node;
 		n->transport = own->transport;
+		n->streams = own->streams;
 		if (own->capacity_bytes)
 			n->capacity_bytes = own->capacity_bytes;
 	}
@@ -146,10 +150,12 @@ int plan_join(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES
 	struct join_request request = {0};
 	struct config_node own = {0};
 	struct join_answer answer;
-	int rc = own_words(o, &plan->config, &request, &own, err);
+	int rc = own_words(o, &plan->config, plan->keeps, &request, &own, err);
 
 	if (rc)
 		return rc;
+	request.incarnation = plan->incarnation;
+	request.instance = plan->founding.instance;
 	rc = join_ask(o->join, key, &request, &answer, err);
 	if (rc)
 		return rc;
@@ -157,6 +163,7 @@ int plan_join(const struct mkfs_options *o, const uint8_t key[STATEDIR_KEY_BYTES
 	memcpy(plan->founding.cluster_id, answer.cluster_id, sizeof(answer.cluster_id));
 	plan->founding.arena_addr = answer.arena_addr;
 	plan->founding.arena_len = answer.arena_len;
+	plan->founding.life = answer.life;
 	plan->founding.nodes = plan->nodes;
 	plan->founding.n_nodes = answer.n_members;
 	plan->founding.joins = true;

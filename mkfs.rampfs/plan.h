@@ -21,6 +21,8 @@ struct mkfs_options {
 };
 
 struct plan {
+	bool keeps; /* the store, of this incarnation */
+	ramp_incarnation_t incarnation;
 	struct config_cluster config; /* the contents of cluster.conf */
 	struct node_row *nodes;
 	struct meta_founding founding; /* its nodes are these; its instance is the caller's */

@@ -98,7 +98,7 @@ static int decode(const uint8_t *bytes, size_t len, struct meta_founding *known,
 		row->incarnation = wire_get_u64(&r);
 		row->instance = wire_get_u64(&r);
 		row->capacity = wire_get_u64(&r);
-		row->role = wire_get_u8(&r) == NODE_STANDBY ? NODE_STANDBY : NODE_VOTER;
+		row->role = wire_get_u8(&r) == NODE_VOTER ? NODE_VOTER : NODE_STANDBY;
 	}
 	known->nodes = list->row;
 	known->n_nodes = list->n;

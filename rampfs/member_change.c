@@ -189,6 +189,36 @@ int member_promote(struct member_view *v, const char *name, struct ramp_err *err
 	return rc ? member_explain(rc, err) : 0;
 }
 
+int member_again(struct member_view *v, const struct node_row *row, uint64_t instance,
+		 uint64_t *life, struct ramp_err *err)
+{
+	struct meta_command command = {.type = META_MEMBER_AGAIN,
+				       .node = row->node,
+				       .node_inc = row->incarnation,
+				       .instance = instance};
+	struct meta_reply reply;
+	int rc = member_check_rest(v, row, err);
+
+	if (rc)
+		return rc;
+	rc = member_propose(v, &command, &reply);
+	if (rc == -EBUSY && reply.node != row->node)
+		return change_under_way(v, reply.node, err);
+	if (rc == -EBUSY)
+		return ramp_err_set(err, EBUSY, "%s is the last voter", row->name);
+	if (rc == -ESTALE)
+		return ramp_err_set(err, ESTALE, "%s has just been fenced, or has come up",
+				    row->name);
+	if (rc == -ETIMEDOUT)
+		return ramp_err_set(err, ETIMEDOUT, "not done within 5 s: try again");
+	if (rc)
+		return member_explain(rc, err);
+	*life = reply.other;
+	log_warn("node %s comes again with its store and an empty journal: it is a standby",
+		 row->name);
+	return 0;
+}
+
 int member_set(struct member_view *v, const char *name, uint64_t value, struct ramp_err *err)
 {
 	struct meta_command command = {

@@ -1,6 +1,7 @@
 #include "member_join.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,53 @@ static int join_again(struct member_view *v, const struct join_request *request,
 			  &answer->node, err);
 }
 
+/* Words that the store is not that of the member any more. The rows win: its segments are lost, or another
+   store's. */
+static int store_is_over(struct member_view *v, const struct node_row *row,
+			 const struct join_request *request, struct ramp_err *err)
+{
+	struct member_use use;
+
+	member_look_at_use(v, row->node, &use);
+	if (row->incarnation != request->incarnation)
+		return ramp_err_set(
+			err, ESTALE,
+			"%s has come up with another store since (incarnation %016" PRIx64
+			", here %016" PRIx64 ")",
+			row->name, row->incarnation, request->incarnation);
+	return ramp_err_set(err, EPERM,
+			    "the incarnation %016" PRIx64
+			    " of %s was fenced: %u segments are named as its, and lost",
+			    row->incarnation, row->name, use.n);
+}
+
+/*
+ * Takes a node back that has lost its journal, and has its store. It keeps number and incarnation, so that
+ * no row and no record changes: for the transfer of its segments it was down for a while. Its votes and
+ * acknowledgements are lost, which fsm_members.c deals with.
+ */
+static int join_kept(struct member_view *v, const struct join_request *request,
+		     struct join_answer *answer, struct ramp_err *err)
+{
+	struct node_row row;
+
+	if (meta_node_by_name(v->meta, request->name, &row))
+		return ramp_err_set(err, ENOENT, "%s is no member: it joins with --join",
+				    request->name);
+	if (member_is_heard(v, row.node))
+		return ramp_err_set(err, EBUSY, "%s is alive: this node hears it", row.name);
+	if (row.incarnation != request->incarnation || row.fenced == row.incarnation)
+		return store_is_over(v, &row, request, err);
+	if (request->address[0] && strcmp(request->address, row.address) != 0)
+		return ramp_err_set(
+			err, EINVAL,
+			"%s keeps its address %s (rampfs-node recover --address gives it "
+			"another, once it is back)",
+			row.name, row.address);
+	answer->node = row.node;
+	return member_again(v, &row, request->instance, &answer->life, err);
+}
+
 static int tell_member(void *arg, const struct node_row *row)
 {
 	struct join_answer *answer = arg;
@@ -118,8 +166,9 @@ static int take_in(struct member_view *v, const struct join_request *request,
 	answer->members = calloc(JOIN_MEMBERS_MAX, sizeof(*answer->members));
 	rc = answer->members ? member_catch_up(v, err) : ramp_err_sys(err, ENOMEM, "a join");
 	if (!rc)
-		rc = request->kind == JOIN_AGAIN ? join_again(v, request, answer, err)
-						 : join_new(v, request, answer, err);
+		rc = (request->kind == JOIN_KEPT    ? join_kept
+		      : request->kind == JOIN_AGAIN ? join_again
+						    : join_new)(v, request, answer, err);
 	answer->result = rc;
 	if (rc) {
 		visible(answer->text, sizeof(answer->text), err->text);
@@ -143,7 +192,9 @@ void member_join(struct member_view *v, int fd, const struct hello *hello)
 		if (join_reply(fd, hello, &answer, rc ? NULL : &err) && !rc)
 			rc = -err.code;
 	}
-	if (rc)
+	if (rc == -ENOMSG)
+		log_info("a program has asked whether this node lives (rampfs-node recover does)");
+	else if (rc)
 		log_warn("a node that wants to join%s%s: %s", request.name[0] ? " as " : "",
 			 request.name, err.text);
 	free(answer.members);

@@ -1,6 +1,6 @@
 /*
  * A new node joins the cluster (mkfs.rampfs --join), or a known one with an empty state directory
- * joins again (--rejoin).
+ * joins again (--rejoin), or one that has lost its journal and not its store.
  */
 #ifndef RAMP_MEMBER_JOIN_H
 #define RAMP_MEMBER_JOIN_H

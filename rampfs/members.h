@@ -8,7 +8,8 @@
  *   add      the name and the address are free
  *   promote  the node is up, so that it can catch up and vote
  *   join     the cluster key (the hello's); a name that is free, or was added and never up
- *   rejoin   the key, and that the old one is silent: it is fenced, removed, and joins as another
+ *   rejoin   the key, and that the old one is silent: it is fenced, removed, and joins as another; or it
+ *            keeps its number, where its store is there: the store's incarnation is its row's, not fenced
  *
  * Requests wait for Raft, so they are carried out by one worker, one after the other.
  */

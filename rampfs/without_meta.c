@@ -21,7 +21,6 @@
 #include "memory/store.h"
 
 #define COPY_FILE  "store/journal"
-#define NOTE_FILE  "store/failed"
 #define REJOIN	   "needs --rejoin, or its journal back"
 #define ROOM_BYTES (UINT64_C(1) << 20)
 
@@ -39,7 +38,7 @@ static enum note read_note(const struct statedir *dir, struct ramp_err *why)
 	ssize_t n;
 	int fd;
 
-	if (statedir_file(dir->path, NOTE_FILE, path, &err))
+	if (statedir_file(dir->path, STATEDIR_NOTE, path, &err))
 		return NOTE_NONE;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
@@ -58,7 +57,7 @@ void without_meta_forget(const struct statedir *dir)
 	char path[PATH_MAX];
 	struct ramp_err err;
 
-	if (statedir_file(dir->path, NOTE_FILE, path, &err) == 0)
+	if (statedir_file(dir->path, STATEDIR_NOTE, path, &err) == 0)
 		unlink(path);
 }
 
@@ -68,7 +67,7 @@ static void write_note(const struct statedir *dir, enum note kind, const char *t
 	struct ramp_err err;
 	int fd;
 
-	if (statedir_file(dir->path, NOTE_FILE, path, &err))
+	if (statedir_file(dir->path, STATEDIR_NOTE, path, &err))
 		return;
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd >= 0 && dprintf(fd, "%s%s", mark, text) < 0)

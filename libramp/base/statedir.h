@@ -9,6 +9,7 @@
  *	STATE_DIR/lock		held (flock) by the keeper and the daemon that run on it, or by a
  *				program that makes or destroys it
  *	STATE_DIR/store/	the store's mount point
+ *	STATE_DIR/store/failed	the journal has failed (rampfs/without_meta.h)
  */
 #ifndef RAMP_STATEDIR_H
 #define RAMP_STATEDIR_H
@@ -22,7 +23,8 @@
 
 #define STATEDIR_KEY_BYTES	32
 #define STATEDIR_KEY_FILE_BYTES 4096 /* a key file is not longer */
-#define STATEDIR_KEY_FILE_MIN	16   /* nor shorter */
+#define STATEDIR_NOTE		"store/failed"
+#define STATEDIR_KEY_FILE_MIN	16 /* nor shorter */
 
 struct statedir {
 	char path[PATH_MAX]; /* absolute, without links */

@@ -1,5 +1,5 @@
 set(at ${CMAKE_CURRENT_LIST_DIR})
-foreach(part meta meta_members)
+foreach(part meta meta_members meta_again)
   rampfs_test(NAME ${part} SOURCES ${at}/test_${part}.c ${at}/meta_net.c NEEDS meta LABELS quick threads TIMEOUT 300)
 endforeach()
 foreach(part meta_fsm meta_arena meta_moves meta_callers)

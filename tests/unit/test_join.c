@@ -127,6 +127,41 @@ START_TEST(a_newcomer_is_taken_in_and_learns_the_cluster)
 }
 END_TEST
 
+/* A member that has lost its journal says of which store it is, and hears with which life it begins. */
+START_TEST(a_kept_store_is_named_and_gets_a_life)
+{
+	struct join_request request = wish;
+	struct join_member self = {.node = 4, .name = "d", .address = "host:9"};
+	struct join_answer answer;
+	struct ramp_err err = {0};
+
+	request.kind = JOIN_KEPT;
+	request.incarnation = 0x1234;
+	request.instance = 0x5678;
+	member.answer = (struct join_answer){
+		.node = 4, .cluster = "lab", .life = 77, .members = &self, .n_members = 1};
+	ck_assert_msg(join_ask(member.at, cluster_key, &request, &answer, &err) == 0, "%s",
+		      err.text);
+	member_done();
+	ck_assert_int_eq(member.request.kind, JOIN_KEPT);
+	ck_assert_uint_eq(member.request.incarnation, 0x1234);
+	ck_assert_uint_eq(member.request.instance, 0x5678);
+	ck_assert_uint_eq(answer.life, 77);
+	free(answer.members);
+}
+END_TEST
+
+START_TEST(a_probe_is_no_request)
+{
+	uint8_t cluster_id[HELLO_CLUSTER_BYTES];
+	struct ramp_err err = {0};
+
+	ck_assert_int_eq(join_probe(member.at, cluster_key, cluster_id, &err), 0);
+	member_done();
+	ck_assert_int_eq(member.receive_rc, -ENOMSG);
+}
+END_TEST
+
 START_TEST(a_refusal_comes_with_its_reason)
 {
 	struct join_answer answer;
@@ -271,7 +306,7 @@ START_TEST(an_unknown_kind_is_refused)
 	uint8_t body[64];
 	int fd = say_hello(&hello, &self);
 
-	send_frame(fd, &hello, body, good_body(body, sizeof(body), 3), false);
+	send_frame(fd, &hello, body, good_body(body, sizeof(body), 4), false);
 	expect_refused(fd, EPROTO);
 }
 END_TEST
@@ -334,6 +369,8 @@ static Suite *suite(void)
 	tcase_set_timeout(t, 60);
 	suite_add_tcase(s, t);
 	tcase_add_test(t, a_newcomer_is_taken_in_and_learns_the_cluster);
+	tcase_add_test(t, a_kept_store_is_named_and_gets_a_life);
+	tcase_add_test(t, a_probe_is_no_request);
 	tcase_add_test(t, a_refusal_comes_with_its_reason);
 	tcase_add_test(t, another_key_is_no_proof_on_either_side);
 	tcase_add_test(t, nobody_there_is_said_with_the_address);

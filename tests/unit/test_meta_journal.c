@@ -60,7 +60,7 @@ START_TEST(commands_come_back_as_they_went)
 	uint8_t bytes[META_COMMAND_BYTES], again[META_COMMAND_BYTES];
 	int type;
 
-	for (type = META_CREATE; type <= META_RECOVERED; type++) {
+	for (type = META_CREATE; type <= META_MEMBER_AGAIN; type++) {
 		struct meta_command c = full_command((enum meta_command_type)type), back;
 		size_t len = command_encode(&o, &c, bytes, sizeof(bytes));
 

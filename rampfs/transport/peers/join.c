@@ -69,15 +69,16 @@ static int send_all(struct stream *stream, const uint8_t *bytes, size_t len, uin
 	return rc;
 }
 
-static int recv_all(struct stream *stream, uint8_t *bytes, size_t len, uint64_t deadline_ms)
+static int recv_all(struct stream *stream, uint8_t *bytes, size_t len, uint64_t deadline_ms,
+		    size_t *done)
 {
-	size_t done = 0;
 	int rc = 0;
 
-	while (!rc && done < len) {
-		ssize_t n = stream_read(stream, bytes + done, len - done);
+	*done = 0;
+	while (!rc && *done < len) {
+		ssize_t n = stream_read(stream, bytes + *done, len - *done);
 
-		rc = join_advance(stream, n ? n : -ECONNRESET, POLLIN, deadline_ms, &done);
+		rc = join_advance(stream, n ? n : -ECONNRESET, POLLIN, deadline_ms, done);
 	}
 	return rc;
 }
@@ -114,7 +115,8 @@ static int send_frame(struct stream *stream, const struct hello *hello, const ch
 	return rc ? ramp_err_sys(err, -rc, "sending the %s", label) : 0;
 }
 
-/* Receives a frame's body into `buf` (FRAME_MAX_BYTES); returns its length. */
+/* Receives a frame's body into `buf` (FRAME_MAX_BYTES); returns its length. -ENOMSG: a newcomer has
+   closed, and sent no request. */
 static int recv_frame(struct stream *stream, const struct hello *hello, const char *label,
 		      uint64_t patience_ms, uint8_t *buf, struct ramp_err *err)
 {
@@ -122,17 +124,20 @@ static int recv_frame(struct stream *stream, const struct hello *hello, const ch
 	uint8_t head[4], mac[HMAC_BYTES], sent[HMAC_BYTES];
 	struct wire_r length;
 	uint32_t len = 0;
-	int rc = recv_all(stream, head, sizeof(head), deadline_ms);
+	size_t done;
+	int rc = recv_all(stream, head, sizeof(head), deadline_ms, &done);
 
+	if (rc == -ECONNRESET && done == 0 && label == label_request)
+		return ramp_err_set(err, ENOMSG, "no %s came", label);
 	wire_r_init(&length, head, sizeof(head));
 	if (!rc)
 		len = wire_get_u32(&length);
 	if (len > FRAME_MAX_BYTES)
 		return ramp_err_set(err, EPROTO, "a %s of %u bytes is too long", label, len);
 	if (!rc)
-		rc = recv_all(stream, buf, len, deadline_ms);
+		rc = recv_all(stream, buf, len, deadline_ms, &done);
 	if (!rc)
-		rc = recv_all(stream, sent, sizeof(sent), deadline_ms);
+		rc = recv_all(stream, sent, sizeof(sent), deadline_ms, &done);
 	if (!rc)
 		rc = frame_mac(hello, label, buf, len, mac);
 	if (rc)
@@ -161,8 +166,12 @@ int join_receive(int fd, const struct hello *hello, struct join_request *request
 	wire_get_str(&r, request->name, sizeof(request->name));
 	wire_get_str(&r, request->address, sizeof(request->address));
 	request->capacity_bytes = wire_get_u64(&r);
-	request->kind = kind == JOIN_AGAIN ? JOIN_AGAIN : JOIN_NEW;
-	if (len >= 0 && (!wire_r_done(&r) || kind < JOIN_NEW || kind > JOIN_AGAIN))
+	request->kind = kind >= JOIN_NEW && kind <= JOIN_KEPT ? (enum join_kind)kind : JOIN_NEW;
+	if (request->kind == JOIN_KEPT) {
+		request->incarnation = wire_get_u64(&r);
+		request->instance = wire_get_u64(&r);
+	}
+	if (len >= 0 && (!wire_r_done(&r) || kind != request->kind))
 		len = ramp_err_set(err, EPROTO, "the join request is malformed");
 	free(buf);
 	return len < 0 ? len : 0;
@@ -195,6 +204,8 @@ int join_reply(int fd, const struct hello *hello, const struct join_answer *answ
 		wire_put_u64(&w, m->capacity_bytes);
 		wire_put_u8(&w, m->voter);
 	}
+	if (answer->life)
+		wire_put_u64(&w, answer->life);
 	rc = send_frame(&stream, hello, label_answer, &w, err);
 	free(buf);
 	return rc;
@@ -278,6 +289,10 @@ static int send_request(struct stream *stream, const struct hello *hello,
 	wire_put_str(&w, request->name);
 	wire_put_str(&w, request->address);
 	wire_put_u64(&w, request->capacity_bytes);
+	if (request->kind == JOIN_KEPT) {
+		wire_put_u64(&w, request->incarnation);
+		wire_put_u64(&w, request->instance);
+	}
 	return send_frame(stream, hello, label_request, &w, err);
 }
 
@@ -310,6 +325,8 @@ static int take_answer(const uint8_t *buf, size_t len, struct join_answer *answe
 		m->voter = wire_get_u8(&r) != 0;
 	}
 	answer->n_members = n;
+	if (!r.bad && r.pos < r.len)
+		answer->life = wire_get_u64(&r);
 	if (!wire_r_done(&r))
 		return ramp_err_set(err, EPROTO, "the join answer is malformed");
 	return result ? ramp_err_set(err, (int)result, "%s", answer->text) : 0;

@@ -3,9 +3,9 @@
  *
  *   newcomer                                                member
  *   hello of class JOIN: both prove the cluster key; the newcomer learns the cluster's id
- *   {kind, name, address, capacity} MAC             ----->
+ *   {kind, name, address, capacity} MAC             ----->     (JOIN_KEPT: and incarnation, instance)
  *                      <-----  {result, text, number, cluster's name, arena, members} MAC
- *   and the end
+ *   and the end                                                (JOIN_KEPT: and a life)
  *
  * The key is the proof that both need: a node that has it may join. Each frame's MAC is under the
  * key of its direction of this one connection.
@@ -30,6 +30,7 @@
 enum join_kind {
 	JOIN_NEW = 1, /* a name that no member has, or one that was added and was never up */
 	JOIN_AGAIN,   /* a member that has lost its state: its number goes, it gets another one */
+	JOIN_KEPT,    /* a member that has lost its journal alone: it keeps number and segments */
 };
 
 struct join_request {
@@ -37,6 +38,9 @@ struct join_request {
 	char name[RAMP_NODE_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1]; /* empty: the one that the cluster has */
 	uint64_t capacity_bytes;	    /* 0: the one that the cluster has */
+	/* JOIN_KEPT: of its store, and of the journal that it will have. */
+	ramp_incarnation_t incarnation;
+	uint64_t instance;
 };
 
 struct join_member {
@@ -54,6 +58,7 @@ struct join_answer {
 	uint8_t cluster_id[HELLO_CLUSTER_BYTES]; /* from the hello */
 	char cluster[RAMP_NODE_NAME_MAX + 1];
 	uint64_t arena_addr, arena_len;
+	uint64_t life;		     /* JOIN_KEPT: that of meta_founding; else 0 */
 	struct join_member *members; /* the caller frees them */
 	size_t n_members;
 };
@@ -70,7 +75,7 @@ int join_probe(const char *at, const uint8_t cluster_key[HMAC_BYTES],
 	       uint8_t cluster_id[HELLO_CLUSTER_BYTES], struct ramp_err *err);
 
 /* Member: receive a request and reply to it, after the hello, on its socket, which stays the
-   caller's. */
+   caller's. -ENOMSG: the other end has left without a request (join_probe). */
 int join_receive(int fd, const struct hello *hello, struct join_request *request,
 		 struct ramp_err *err);
 int join_reply(int fd, const struct hello *hello, const struct join_answer *answer,
