@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "fsm_moves.h"
 #include "journal_nodes.h"
@@ -71,6 +72,19 @@ static int take_over(struct apply *a, struct segment_row *row)
 	return rc ? rc : fsm_put(a, row);
 }
 
+/* Names a row that is made: as it was noted beside the bytes, where that name is free. */
+static int name_row(struct apply *a, struct segment_row *row)
+{
+	const char *noted = a->c->new_name;
+	int rc = noted[0] ? fsm_name_free(a->j, a->c->node, noted) : -EEXIST;
+
+	if (rc == 0)
+		memcpy(row->name, noted, sizeof(row->name));
+	else if (rc == -EEXIST)
+		snprintf(row->name, sizeof(row->name), "recovered-%" PRIu64, row->id);
+	return rc == -EEXIST ? 0 : rc;
+}
+
 /* Makes the row of a segment of which the tables know nothing. */
 static int make_row(struct apply *a)
 {
@@ -86,8 +100,8 @@ static int make_row(struct apply *a)
 		return rc;
 	row.id = c->id;
 	row.phase = SEGMENT_STABLE;
-	snprintf(row.name, sizeof(row.name), "recovered-%" PRIu64, row.id);
-	return take_over(a, &row);
+	rc = name_row(a, &row);
+	return rc ? rc : take_over(a, &row);
 }
 
 /* Returns 0 where the row lacks commits that the record tells of, 1 where it is as the record says,

@@ -8,6 +8,7 @@
 #include "daemon.h"
 #include "keeper/protocol.h"
 #include "memory/store.h"
+#include "mount/row_note.h"
 #include "programs/programs.h"
 #include "pull/pull.h"
 #include "remembered.h"
@@ -93,6 +94,7 @@ static int open_programs(struct floors *f, struct ramp_err *err)
 static int open_transfers(struct floors *f, struct ramp_err *err)
 {
 	struct transfers_config config = {.loop = f->loop,
+					  .noted_name = row_note_name,
 					  .store = f->store,
 					  .meta = f->cluster.meta,
 					  .peers = f->cluster.peers,

@@ -21,6 +21,7 @@
 #include "inode.h"
 #include "libfuse.h"
 #include "mount_self.h"
+#include "row_note.h"
 #include "transfer/recovered.h"
 
 #define RETRY_FIRST_MS 50
@@ -289,6 +290,7 @@ static void propose_recovered(struct orphan *o, struct seg *seg)
 			 "lost with the old cluster",
 			 (unsigned long long)o->id);
 	recovered_command(m->config.meta, seg, store_incarnation(m->config.store), &command);
+	row_note_name(seg, command.new_name);
 	command.cid = meta_own_command(m->config.meta);
 	o->busy = true;
 	mount_get(m);

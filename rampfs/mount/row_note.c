@@ -86,6 +86,14 @@ static uint8_t read_note(struct seg *seg, struct segment_row *row)
 		       : 0;
 }
 
+void row_note_name(struct seg *seg, char name[RAMP_NAME_MAX + 1])
+{
+	struct segment_row row = {0};
+	bool named = read_note(seg, &row) == NOTE_NAMED;
+
+	snprintf(name, RAMP_NAME_MAX + 1, "%s", named ? row.name : "");
+}
+
 /* The bytes and the record alone: only root may read what is found so. */
 static void name_by_id(struct seg *seg, struct segment_row *row)
 {

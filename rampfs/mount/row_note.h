@@ -15,6 +15,8 @@ void row_note(struct meta *meta, struct seg *seg, const struct segment_row *row)
 void row_note_made(struct seg *seg, const struct segment_row *row);
 /* Notes that the segment has no row any more. */
 void row_note_none(struct meta *meta, struct seg *seg);
+/* Reads the noted name; "": there is none. */
+void row_note_name(struct seg *seg, char name[RAMP_NAME_MAX + 1]);
 /*
  * Makes the row of which a start without metadata knows by the record (R8): its attempt where the
  * record has one, its name where that was noted, else recovered-ID. False: there is no record, or the

@@ -168,7 +168,8 @@ int recover_report(struct recovery *recovery, const struct certificate *members,
 	print_if_any(&r->gone_here, " were lost when this machine was started again");
 	print_members(r);
 	printf("Names, moves and attributes that the lost nodes alone had agreed on are lost, too: "
-	       "a segment of which only its bytes are here becomes recovered-ID.\n");
+	       "a segment of which only its bytes are here gets its noted name, or "
+	       "recovered-ID.\n");
 	free(r);
 	return 0;
 }

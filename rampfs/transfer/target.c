@@ -209,6 +209,8 @@ static void target_propose_recovered(struct move *m)
 		 "lost with the old cluster",
 		 m->id);
 	recovered_command(m->t->meta, m->seg, m->t->incarnation, &command);
+	if (m->t->config.noted_name)
+		m->t->config.noted_name(m->seg, command.new_name);
 	move_propose(m, &command, recovered_proposed);
 }
 

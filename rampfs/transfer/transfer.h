@@ -43,6 +43,8 @@ struct transfers_config {
 	struct programs *programs;
 	struct serve *serve;
 	bool rollback_auto; /* mount option rollback=auto */
+	/* Reads the name that is noted beside a segment's bytes, "" where there is none; or NULL. */
+	void (*noted_name)(struct seg *seg, char name[RAMP_NAME_MAX + 1]);
 };
 
 /*

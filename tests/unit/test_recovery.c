@@ -126,6 +126,27 @@ START_TEST(a_name_that_is_taken_is_not_replaced)
 }
 END_TEST
 
+START_TEST(a_noted_name_is_taken_where_it_is_free)
+{
+	ramp_segment_t id = created(1, "x") + 3;
+	struct meta_command c = owned(id, 2, 5);
+	char name[40];
+
+	created(2, "taken");
+	end_generation();
+	snprintf(c.new_name, sizeof(c.new_name), "noted");
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_str_eq(row_of(id).name, "noted");
+	ck_assert_uint_eq(named(2, "noted"), id);
+	c = owned(id + 1, 2, 5);
+	snprintf(c.new_name, sizeof(c.new_name), "taken");
+	ck_assert_int_eq(apply(c).result, 0);
+	snprintf(name, sizeof(name), "recovered-%llu", (unsigned long long)id + 1);
+	ck_assert_uint_eq(named(2, name), id + 1);
+	ck_assert_uint_ne(named(2, "taken"), id + 1);
+}
+END_TEST
+
 START_TEST(a_record_taken_proves_the_lost_prepare)
 {
 	ramp_segment_t id = created(1, "x");
@@ -618,6 +639,7 @@ static Suite *suite(void)
 	tcase_add_test(rows, no_id_of_the_old_cluster_is_given_again);
 	tcase_add_test(rows, a_record_without_a_row_becomes_a_segment);
 	tcase_add_test(rows, a_name_that_is_taken_is_not_replaced);
+	tcase_add_test(rows, a_noted_name_is_taken_where_it_is_free);
 	tcase_add_test(rows, a_record_taken_proves_the_lost_prepare);
 	tcase_add_test(rows, a_rename_in_between_gives_no_second_owner);
 	tcase_add_test(rows, an_older_attempt_in_the_row_gives_way);

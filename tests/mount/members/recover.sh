@@ -45,6 +45,8 @@ random() { head -c "$1" /dev/urandom >"$2"; }
 refusals() {
 	begin b
 	refused "node b answers at $(address b): it is not lost" recover --yes --lost b --lost c "$state/a"
+	within 20 says "$cluster/b.log" "asked whether this node lives"
+	! says "$cluster/b.log" "wants to join" || fail "b takes the question for a wish to join"
 	# shellcheck disable=SC2046
 	kill -STOP $(processes b)
 	refused "node b takes connections at $(address b) and is silent" recover --yes --lost b --lost c "$state/a"
@@ -183,11 +185,13 @@ backup() {
 	cluster_start -n 3 -c 128M
 	random 1M "$mnt/b/b/known" && known=$(sum "$mnt/b/b/known")
 	random 1M "$mnt/b/b/known-half" && half=$(sum "$mnt/b/b/known-half")
+	touch "$mnt/a/a/mine"
 	end a
 	cp "$state/a/journal.db" "$scratch/backup.db"
 	begin a
 	within 20 touch "$mnt/a/a/first" 2>/dev/null
 	random 1M "$mnt/b/b/fresh" && fresh=$(sum "$mnt/b/b/fresh")
+	rm "$mnt/a/a/mine" # the old journal has another segment of that name
 	random 1M "$mnt/a/a/mine" && mine=$(sum "$mnt/a/a/mine")
 	within 20 mv "$mnt/b/b/fresh" "$mnt/b/a/fresh" 2>/dev/null && settles "$mnt/a/a/fresh"
 	mv "$mnt/b/b/known" "$mnt/b/a/known" && settles "$mnt/a/a/known"
@@ -196,36 +200,36 @@ backup() {
 	random 8M "$mnt/b/b/fresh-half"
 	rampfs-migrate --mode demand "$mnt/b/b/fresh-half" a
 	head -c 4096 "$mnt/a/a/fresh-half" >"$scratch/page"
-	fresh_id=$(xattr "$mnt/a/a/fresh" id) mine_id=$(xattr "$mnt/a/a/mine" id) half_id=$(xattr "$mnt/a/a/fresh-half" id)
+	mine_id=$(xattr "$mnt/a/a/mine" id)
 	lose b c
 	end a
 	rm -f "$state/a"/journal.db-*
 	cp "$scratch/backup.db" "$state/a/journal.db"
-	echo "of segments that the journal does not know only the names are lost"
+	echo "segments that the journal does not know have the names that are noted beside them, where those are free"
 	recover --yes --lost b --lost c "$state/a"
 	begin a
 	writes a
-	within 20 test -e "$mnt/a/a/recovered-$fresh_id"
+	within 20 test -e "$mnt/a/a/fresh"
 	within 20 test -e "$mnt/a/a/recovered-$mine_id"
-	within 20 test -e "$mnt/a/a/recovered-$half_id"
-	has_sum "$mnt/a/a/recovered-$fresh_id" "$fresh" || fail "the bytes of what came to a"
+	within 20 test -e "$mnt/a/a/fresh-half"
+	has_sum "$mnt/a/a/fresh" "$fresh" || fail "the bytes of what came to a"
 	has_sum "$mnt/a/a/recovered-$mine_id" "$mine" || fail "the bytes of what was made at a"
-	cmp -n 4096 "$scratch/page" "$mnt/a/a/recovered-$half_id" || fail "the page that had come"
-	settles "$mnt/a/a/recovered-$half_id"
-	[ -n "$(xattr "$mnt/a/a/recovered-$half_id" lost)" ] || fail "no word of lost pages"
+	cmp -n 4096 "$scratch/page" "$mnt/a/a/fresh-half" || fail "the page that had come"
+	settles "$mnt/a/a/fresh-half"
+	[ -n "$(xattr "$mnt/a/a/fresh-half" lost)" ] || fail "no word of lost pages"
 	within 20 has_sum "$mnt/a/a/known" "$known" || fail "a segment that b's row still names"
 	within 20 has_sum "$mnt/a/a/known-half" "$half" || fail "a segment that b's row still names, half settled"
 	echo "and they are segments like any other"
-	mv "$mnt/a/a/recovered-$fresh_id" "$mnt/a/a/fresh"
+	mv "$mnt/a/a/fresh" "$mnt/a/a/renamed"
 	rm "$mnt/a/a/recovered-$mine_id"
 	end a
 	begin a
 	writes a
-	has_sum "$mnt/a/a/fresh" "$fresh" || fail "the bytes after a restart"
+	has_sum "$mnt/a/a/renamed" "$fresh" || fail "the bytes after a restart"
 	[ ! -e "$mnt/a/a/recovered-$mine_id" ] || fail "a removed segment is back"
 	gone_file() { ! [ -e "$state/a/store/$mine_id" ]; }
 	within 20 gone_file
-	program mapper "$mnt/a/a/fresh"
+	program mapper "$mnt/a/a/renamed"
 	ask mapper load 0 >/dev/null
 	bye mapper
 	cluster_stop
