@@ -287,6 +287,11 @@ template <typename T> class heap_allocator
       public:
 	using value_type = T;
 
+	/* libstdc++ 14 looks whether an element could be made without an allocator, and must find that it
+	   could. In no heap there is nothing to allocate: `gone` is thrown. */
+	heap_allocator() noexcept : m_heap(nullptr)
+	{
+	}
 	heap_allocator(ramp_heap *heap) noexcept : m_heap(heap)
 	{
 	}
