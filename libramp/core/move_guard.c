@@ -11,11 +11,12 @@
 #include <linux/futex.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sched.h>
 #include <stddef.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "bare_thread.h"
 
 #define MESSAGES 8
 
@@ -94,6 +95,8 @@ static int guard_main(void *arg)
 
 int move_guard_begin(struct move_guard *guard, int sock, int uffd)
 {
+	int code;
+
 	if (!move_guard_possible())
 		return ENOSYS;
 	if (move_guard_stands(guard))
@@ -105,12 +108,9 @@ int move_guard_begin(struct move_guard *guard, int sock, int uffd)
 	guard->sock = sock;
 	guard->uffd = uffd;
 	guard->alive = 1;
-	if (clone(guard_main, guard->stack + GUARD_STACK_BYTES,
-		  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-			  CLONE_CHILD_CLEARTID,
-		  guard, NULL, NULL, &guard->alive) < 0) {
-		int code = errno;
-
+	code = bare_thread_begin(guard_main, guard, guard->stack + GUARD_STACK_BYTES,
+				 &guard->alive);
+	if (code) {
 		guard->alive = 0;
 		close(guard->event);
 		return code;

@@ -12,12 +12,12 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bare_thread.h"
 #include "fork_gate.h"
 #include "sys.h"
 #include "table.h"
@@ -50,6 +50,8 @@ static int swap_thread(void *arg)
 
 static int swap_begin(struct agent_session *session, const struct session_msg *msg)
 {
+	int code;
+
 	session->swap_from = msg->scratch;
 	session->swap_to = msg->addr;
 	session->swap_len = msg->len;
@@ -57,12 +59,9 @@ static int swap_begin(struct agent_session *session, const struct session_msg *m
 	if (session->swap_event < 0)
 		return errno;
 	session->swap_alive = 1;
-	if (clone(swap_thread, session->swap_stack + SWAP_STACK_BYTES,
-		  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-			  CLONE_CHILD_CLEARTID,
-		  session, NULL, NULL, &session->swap_alive) < 0) {
-		int code = errno;
-
+	code = bare_thread_begin(swap_thread, session, session->swap_stack + SWAP_STACK_BYTES,
+				 &session->swap_alive);
+	if (code) {
 		close(session->swap_event);
 		return code;
 	}
