@@ -108,7 +108,7 @@ START_TEST(a_node_that_lost_its_journal_comes_again_with_its_segments)
 }
 END_TEST
 
-/* What the lost journal had promised counts no more, and the node may not say otherwise. */
+/* Promises of the lost journal count no more. */
 START_TEST(a_node_that_comes_again_is_no_quorum_by_old_promises)
 {
 	struct node_row was;
