@@ -46,6 +46,7 @@
 #include <unistd.h>
 
 #include "away.h"
+#include "base/clock.h"
 #include "base/ioc.h"
 #include "commands.h"
 #include "daemon_request.h"
@@ -62,6 +63,7 @@
 #define PAUSE_FIRST_MS	 1
 #define PAUSE_LAST_MS	 100
 #define PAUSE_REFUSED_MS 1000
+#define POLL_US		 300
 
 enum agent_state { AGENT_NONE, AGENT_STARTING, AGENT_RUNNING, AGENT_FAILED };
 
@@ -80,6 +82,24 @@ static struct agent agents[AGENTS_MAX]; /* protected by attach_lock */
 
 /* ---- the session ---- */
 
+/* Receives the next command. Polls for a short time where a MOVE is about to come: in a window it costs
+   more to be woken than to move. */
+static int receive(struct agent_session *session, struct session_msg *msg, int *fds, int *nfds)
+{
+	int rc = -EAGAIN;
+
+	while (rc == -EAGAIN && clock_us() < session->poll_until_us)
+		rc = session_recv(session->sock, msg, fds, nfds, MSG_DONTWAIT);
+	session->poll_until_us = 0;
+	return rc == -EAGAIN ? session_recv(session->sock, msg, fds, nfds, 0) : rc;
+}
+
+/* The daemon asks this right before a window. */
+static bool is_last_question(const struct session_msg *msg)
+{
+	return msg->type == SESSION_RESERVE || (msg->type == SESSION_DROP && !msg->count);
+}
+
 /* Carries out one command. Returns false where the session is over. */
 static bool serve_one(struct agent *agent)
 {
@@ -88,7 +108,7 @@ static bool serve_one(struct agent *agent)
 	bool hung_up = false;
 
 	away_unmap(&agent->session);
-	if (session_recv(agent->session.sock, &msg, fds, &nfds, 0))
+	if (receive(&agent->session, &msg, fds, &nfds))
 		return false;
 	/* Before the command: a thread that touches the segment afterwards may end by that. */
 	if (msg.type == SESSION_GONE && msg.text[0] && replace_is_news(&agent->session, &msg))
@@ -100,6 +120,8 @@ static bool serve_one(struct agent *agent)
 		close(fds[i]);
 	if (hung_up || session_send(agent->session.sock, &done, NULL, 0, 0))
 		return false;
+	if (is_last_question(&msg))
+		agent->session.poll_until_us = clock_us() + POLL_US;
 	away_settle(&agent->session);
 	return true;
 }
@@ -367,6 +389,6 @@ void agents_reset(void)
 		agents[i].session.swapping = false;
 		agents[i].session.guard.begun = false;
 		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
-		memset(agents[i].session.away, 0, sizeof(agents[i].session.away));
+		agents[i].session.n_away = 0;
 	}
 }

@@ -15,7 +15,7 @@
 
 #define SCRATCH_MAX	 64
 #define SWAP_STACK_BYTES 16384
-#define AWAY_MAX	 64
+#define AWAY_MAX	 1024
 
 /* A mapping that BACK has made and no SWAP has put in its place yet. */
 struct scratch {
@@ -40,6 +40,7 @@ struct agent_session {
 	int sock;      /* a swap stops waiting when it hangs up */
 	int uffd;      /* kept for as long as the process lives */
 	struct away away[AWAY_MAX];
+	uint32_t n_away; /* no entry from here on was ever used */
 	struct scratch scratch[SCRATCH_MAX];
 	bool swapping; /* a SWAP's mremap is under way, in a thread of its own */
 	uint64_t swap_from, swap_to, swap_len;
@@ -53,6 +54,7 @@ struct agent_session {
 	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
 	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
 	struct move_guard guard;
+	uint64_t poll_until_us; /* for the next command, before the thread sleeps */
 };
 
 /* mmap(2)'s flags for the segment's file that comes with a MAP or a BACK. */

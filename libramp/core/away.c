@@ -37,10 +37,13 @@
 
 static struct away *find_free(struct agent_session *session)
 {
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (!session->away[i].at)
 			return &session->away[i];
-	return NULL;
+	if (session->n_away == AWAY_MAX)
+		return NULL;
+	session->away[session->n_away] = (struct away){0};
+	return &session->away[session->n_away++];
 }
 
 int away_reserve(struct agent_session *session, const struct session_msg *msg)
@@ -100,11 +103,12 @@ static bool is_whole(const struct agent_session *session, struct away *away)
 	return at >= end;
 }
 
-/* Whether the mapping is locked (mlock): MREMAP_DONTUNMAP would count it as locked twice, for ever
-   (tried: Linux 6.18). MADV_COLD is EINVAL of a locked page, and changes nothing else. */
+/* Whether a part of the mapping is locked (mlock): MREMAP_DONTUNMAP would count it as locked twice,
+   for ever (tried: Linux 6.18). For that msync(2) with MS_INVALIDATE alone is EBUSY, and it does nothing
+   else. (MADV_COLD would say it, too, but splits a huge page and has all processors flush.) */
 static bool is_locked(const struct away *away)
 {
-	return sys_madvise(away->home, RAMP_PAGE_BYTES, MADV_COLD) == -EINVAL;
+	return sys_msync(away->home, away->len, MS_INVALIDATE) == -EBUSY;
 }
 
 static bool is_asked(const struct session_msg *msg, const struct away *away)
@@ -118,7 +122,7 @@ static bool is_asked(const struct session_msg *msg, const struct away *away)
 
 void away_move(struct agent_session *session, const struct session_msg *msg)
 {
-	for (int i = 0; i < AWAY_MAX; i++) {
+	for (uint32_t i = 0; i < session->n_away; i++) {
 		struct away *away = &session->away[i];
 
 		if (!away->at || away->moved || away->segment != msg->segment ||
@@ -134,15 +138,24 @@ void away_move(struct agent_session *session, const struct session_msg *msg)
 	}
 }
 
-/* Returns the end of what was moved from around that address, or 0. */
-static uint64_t moved_until(const struct agent_session *session, uint64_t segment, uint64_t at)
+static bool is_moved(const struct away *away, uint64_t segment)
 {
-	for (int i = 0; i < AWAY_MAX; i++) {
-		const struct away *away = &session->away[i];
+	return away->at && away->moved && !away->trash && away->segment == segment;
+}
 
-		if (away->at && away->moved && !away->trash && away->segment == segment &&
-		    away->home <= at && away->home + away->len > at)
+/* Returns the end of what was moved from around that address, or 0. Looks from entry *from on: the
+   daemon names places in the order of addresses. */
+static uint64_t moved_until(const struct agent_session *session, uint64_t segment, uint64_t at,
+			    uint32_t *from)
+{
+	for (uint32_t i = 0; i < session->n_away; i++) {
+		uint32_t entry = (*from + i) % session->n_away;
+		const struct away *away = &session->away[entry];
+
+		if (is_moved(away, segment) && away->home <= at && away->home + away->len > at) {
+			*from = entry + 1;
 			return away->home + away->len;
+		}
 	}
 	return 0;
 }
@@ -150,17 +163,17 @@ static uint64_t moved_until(const struct agent_session *session, uint64_t segmen
 bool away_gap(const struct agent_session *session, uint64_t segment, uint64_t at, uint64_t end,
 	      uint64_t *from, uint64_t *to)
 {
+	uint32_t entry = 0;
 	uint64_t until;
 
-	while (at < end && (until = moved_until(session, segment, at)))
+	while (at < end && (until = moved_until(session, segment, at, &entry)))
 		at = until;
 	*from = at;
 	*to = end;
-	for (int i = 0; i < AWAY_MAX; i++) {
+	for (uint32_t i = 0; i < session->n_away; i++) {
 		const struct away *away = &session->away[i];
 
-		if (away->at && away->moved && !away->trash && away->segment == segment &&
-		    away->home > at && away->home < *to)
+		if (is_moved(away, segment) && away->home > at && away->home < *to)
 			*to = away->home;
 	}
 	return at < end;
@@ -214,7 +227,7 @@ static void return_one(const struct agent_session *session, struct away *away)
 
 static bool is_idle(const struct agent_session *session)
 {
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (session->away[i].at && !session->away[i].trash)
 			return false;
 	return true;
@@ -225,7 +238,7 @@ int away_return(struct agent_session *session, const struct session_msg *msg)
 	bool forget = msg->flags & SESSION_FORGET;
 	bool locked = !forget && table_agent_lock();
 
-	for (int i = 0; i < AWAY_MAX; i++) {
+	for (uint32_t i = 0; i < session->n_away; i++) {
 		struct away *away = &session->away[i];
 
 		if (!away->at || away->segment != msg->segment)
@@ -247,7 +260,7 @@ int away_return(struct agent_session *session, const struct session_msg *msg)
 
 bool away_any(const struct agent_session *session)
 {
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (session->away[i].at && session->away[i].moved && !session->away[i].trash)
 			return true;
 	return false;
@@ -266,7 +279,7 @@ void away_settle(struct agent_session *session)
 {
 	if (!away_any(session) || !futex_lock_for(&table.lock, SETTLE_PATIENCE_MS))
 		return;
-	for (int i = 0; i < AWAY_MAX; i++) {
+	for (uint32_t i = 0; i < session->n_away; i++) {
 		struct away *away = &session->away[i];
 
 		if (away->at && away->moved && !has_home(session, away))
@@ -277,7 +290,7 @@ void away_settle(struct agent_session *session)
 
 static struct away *find_trash(struct agent_session *session)
 {
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (session->away[i].at && session->away[i].trash)
 			return &session->away[i];
 	return NULL;
@@ -299,12 +312,14 @@ void away_unmap(struct agent_session *session)
 		else if (poll(&wait, 1, TRASH_PAUSE_MS) > 0)
 			return;
 	}
+	while (session->n_away && !session->away[session->n_away - 1].at)
+		session->n_away--;
 }
 
 void away_hang_up(struct agent_session *session)
 {
 	move_guard_end(&session->guard);
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (session->away[i].at && !session->away[i].moved)
 			give_up(&session->away[i]);
 	away_settle(session);
@@ -312,7 +327,7 @@ void away_hang_up(struct agent_session *session)
 
 void away_let_go(struct agent_session *session)
 {
-	for (int i = 0; i < AWAY_MAX; i++)
+	for (uint32_t i = 0; i < session->n_away; i++)
 		if (session->away[i].at)
 			session->away[i].trash = true;
 }

@@ -31,6 +31,7 @@
 #define RETURN_MS   1000u
 #define PLACE_TRIES 8
 #define GIB	    (UINT64_C(1) << 30)
+#define LITTLE	    (UINT64_C(256) << 10)
 /* Places lie above the arena, where nothing is as a rule, or else below it. */
 #define PLACES_LOW  (UINT64_C(1) << 36)
 #define PLACES_HIGH UINT64_C(0x700000000000)
@@ -88,37 +89,75 @@ static int reserve(struct mapped_segment *mseg, struct client *client,
 	return rc ? rc : agent_call(client, &msg, -1, clock_ms() + RESERVE_MS, NULL);
 }
 
+/* Where places may be, and how far each area is used. The mappings come in the order of addresses, so
+   their places do, too. */
+struct areas {
+	struct address_range at[2];
+};
+
 /* Returns false where the agent can keep no more. */
-static bool prepare_vma(struct programs *p, struct mapped_segment *mseg, struct client *client,
+static bool prepare_vma(struct mapped_segment *mseg, struct client *client, struct areas *areas,
 			const struct address_range *vma)
 {
-	const struct address_range areas[] = {{p->arena_hi, PLACES_HIGH},
-					      {PLACES_LOW, p->arena_lo}};
 	int rc = -EEXIST;
 
 	for (size_t i = 0; i < 2 && rc == -EEXIST; i++) {
-		uint64_t at, from = areas[i].start;
+		struct address_range *area = &areas->at[i];
+		uint64_t at;
 
 		for (int tries = 0; tries < PLACE_TRIES && rc == -EEXIST &&
-				    find_place(client, vma, from, areas[i].end, &at);
+				    find_place(client, vma, area->start, area->end, &at);
 		     tries++) {
 			rc = reserve(mseg, client, vma, at);
-			from = at + GIB;
+			area->start = rc == -EEXIST ? at + GIB : at + (vma->end - vma->start);
 		}
 	}
 	return rc != -ETIMEDOUT && rc != -ESRCH && rc != -EPROTO && rc != -ENOSPC;
 }
 
+/*
+ * Whether to drop the entries takes no longer than to move them, which is an event for each mapping and
+ * a flush for each 2 MiB, unless they lie in whole gigabytes: so where there are few, or huge ones
+ * alone. Nothing reads written bits, which are lost.
+ */
+static bool is_soon_dropped(struct client *client, const struct address_range *vma)
+{
+	const struct kernel_page_kind small = {.all = KERNEL_PAGE_PRESENT,
+					       .none = KERNEL_PAGE_HUGE};
+	uint64_t len = vma->end - vma->start;
+
+	if (len < LITTLE || len >= GIB)
+		return len < LITTLE;
+	return kernel_pagemap_find(client->mappings.pagemap, vma->start, vma->end, small, NULL) ==
+	       0;
+}
+
+/* Asks what changes nothing, so that the agent expects the window. */
+static void say_soon(struct mapped_segment *mseg, struct client *client)
+{
+	struct session_msg msg = {.type = SESSION_DROP, .segment = mseg->id};
+
+	agent_call(client, &msg, -1, clock_ms() + RESERVE_MS, NULL);
+}
+
 static void prepare_client(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
+	struct areas areas = {{{p->arena_hi, PLACES_HIGH}, {PLACES_LOW, p->arena_lo}}};
 	struct vmas vmas = {.id = mseg->id};
+	bool said = false;
 
 	if (!client->moves || atomic_load(&client->stopped) ||
 	    mappings_each(&client->mappings, mseg->lo, mseg->hi, on_vma, &vmas) < 0)
 		return;
-	for (size_t i = 0; i < vmas.count; i++)
-		if (!prepare_vma(p, mseg, client, &vmas.at[i]))
+	for (size_t i = 0; i < vmas.count; i++) {
+		if (is_soon_dropped(client, &vmas.at[i]))
+			continue;
+		if (!prepare_vma(mseg, client, &areas, &vmas.at[i]))
 			return;
+		said = true;
+	}
+	if (!said)
+		say_soon(mseg, client);
 }
 
 void move_away_prepare(struct programs *p, struct mapped_segment *mseg)

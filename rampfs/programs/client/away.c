@@ -12,17 +12,29 @@
 #include "away.h"
 #include "client.h"
 
+static int compare_notes(const struct away_note *a, const struct away_note *b)
+{
+	if (a->home != b->home)
+		return a->home < b->home ? -1 : 1;
+	return (a->at > b->at) - (a->at < b->at);
+}
+
+RB_GENERATE_STATIC(away_notes, away_note, link, compare_notes)
+
+/* A second note of the same place, for another segment, can only be an agent's mistake. */
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len)
 {
-	struct away_note *away = malloc(sizeof(*away));
+	struct away_note *away = malloc(sizeof(*away)), *other;
 
 	if (!away)
 		return -ENOMEM;
 	*away = (struct away_note){.id = id, .home = home, .at = at, .len = len};
 	pthread_mutex_lock(&client->list);
-	STAILQ_INSERT_TAIL(&client->away, away, link);
+	other = RB_INSERT(away_notes, &client->away, away);
 	pthread_mutex_unlock(&client->list);
-	return 0;
+	if (other)
+		free(away);
+	return other ? -EEXIST : 0;
 }
 
 bool away_has(struct client *client, ramp_segment_t id)
@@ -30,7 +42,7 @@ bool away_has(struct client *client, ramp_segment_t id)
 	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
-	STAILQ_FOREACH (away, &client->away, link)
+	RB_FOREACH (away, away_notes, &client->away)
 		if (away->id == id)
 			break;
 	pthread_mutex_unlock(&client->list);
@@ -39,12 +51,12 @@ bool away_has(struct client *client, ramp_segment_t id)
 
 bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len)
 {
-	struct away_note *away;
+	struct away_note key = {.home = from, .at = to}, *away;
 
 	pthread_mutex_lock(&client->list);
-	STAILQ_FOREACH (away, &client->away, link)
-		if (away->home == from && away->at == to && away->len == len)
-			break;
+	away = RB_FIND(away_notes, &client->away, &key);
+	if (away && away->len != len)
+		away = NULL;
 	if (away)
 		away->moved = true;
 	pthread_mutex_unlock(&client->list);
@@ -58,57 +70,52 @@ size_t away_places(struct client *client, ramp_segment_t id,
 	size_t n = 0;
 
 	pthread_mutex_lock(&client->list);
-	STAILQ_FOREACH (away, &client->away, link)
+	RB_FOREACH (away, away_notes, &client->away)
 		if (away->id == id && away->moved && n < AWAY_MAX)
 			places[n++] = (struct address_range){away->at, away->at + away->len};
 	pthread_mutex_unlock(&client->list);
 	return n;
 }
 
-/* Returns the end of what was moved from that address on; 0: nothing was. list is held. */
-static uint64_t moved_from(const struct client *client, ramp_segment_t id, uint64_t at)
+/* Returns the end of what was moved from exactly that address on; 0: nothing was. list is held. */
+static uint64_t moved_from(struct client *client, ramp_segment_t id, uint64_t at)
 {
-	const struct away_note *away;
+	struct away_note key = {.home = at}, *away = RB_NFIND(away_notes, &client->away, &key);
 
-	STAILQ_FOREACH (away, &client->away, link)
-		if (away->id == id && away->moved && away->home <= at &&
-		    at - away->home < away->len)
+	for (; away && away->home == at; away = RB_NEXT(away_notes, &client->away, away))
+		if (away->id == id && away->moved)
 			return away->home + away->len;
 	return 0;
 }
 
 bool away_moved_all(struct client *client, ramp_segment_t id, const struct address_range *ranges,
-		    size_t count)
+		    size_t count, struct away_found *found)
 {
-	bool all = count <= AWAY_MAX;
-
 	pthread_mutex_lock(&client->list);
-	for (size_t i = 0; i < count && all; i++) {
-		uint64_t at = ranges[i].start;
+	while (found->ranges < count) {
+		const struct address_range *range = &ranges[found->ranges];
+		uint64_t end = moved_from(client, id, found->at ? found->at : range->start);
 
-		while (at && at < ranges[i].end)
-			at = moved_from(client, id, at);
-		all = at != 0;
+		if (!end)
+			break;
+		found->at = end < range->end ? end : 0;
+		found->ranges += !found->at;
 	}
 	pthread_mutex_unlock(&client->list);
-	return all;
+	return found->ranges == count;
 }
 
 /* `all`: of every segment. */
 static void drop_notes(struct client *client, ramp_segment_t id, bool all)
 {
-	struct away_list kept = STAILQ_HEAD_INITIALIZER(kept);
-	struct away_note *away;
+	struct away_note *away, *next;
 
 	pthread_mutex_lock(&client->list);
-	while ((away = STAILQ_FIRST(&client->away))) {
-		STAILQ_REMOVE_HEAD(&client->away, link);
-		if (all || away->id == id)
-			free(away);
-		else
-			STAILQ_INSERT_TAIL(&kept, away, link);
+	RB_FOREACH_SAFE(away, away_notes, &client->away, next)
+	if (all || away->id == id) {
+		RB_REMOVE(away_notes, &client->away, away);
+		free(away);
 	}
-	STAILQ_CONCAT(&client->away, &kept);
 	pthread_mutex_unlock(&client->list);
 }
 

@@ -7,23 +7,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
+#include <uv/tree.h>
 
 #include "base/ids.h"
 #include "programs/proc/mappings.h"
 
-#define AWAY_MAX 64u /* of one segment in one client, and for all in one agent */
+#define AWAY_MAX 1024u /* of one segment in one client, and for all in one agent */
 
 struct client;
 
 /* One mapping, and the place for its page tables. */
 struct away_note {
-	STAILQ_ENTRY(away_note) link;
+	RB_ENTRY(away_note) link;
 	ramp_segment_t id;
 	uint64_t home, at, len;
 	bool moved; /* the kernel has said so */
 };
-STAILQ_HEAD(away_list, away_note);
+RB_HEAD(away_notes, away_note); /* by home, then at */
+
+/* How far a set of ranges has been found to be away. All zero at the beginning. */
+struct away_found {
+	size_t ranges; /* the first that many, whole */
+	uint64_t at;   /* of the next one, up to here; 0: nothing */
+};
 
 /* Notes a place. -ENOMEM. */
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len);
@@ -33,9 +39,9 @@ bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t
 /* Copies the places that page tables were moved to, AWAY_MAX at most. Returns how many. */
 size_t away_places(struct client *client, ramp_segment_t id,
 		   struct address_range places[static AWAY_MAX]);
-/* Whether all of these ranges were moved away. */
+/* Whether all of these ranges, sorted, were moved away. Begins where the last call has come to. */
 bool away_moved_all(struct client *client, ramp_segment_t id, const struct address_range *ranges,
-		    size_t count);
+		    size_t count, struct away_found *found);
 void away_drop_notes(struct client *client, ramp_segment_t id);
 /* With the last reference to the client. */
 void away_drop_all_notes(struct client *client);

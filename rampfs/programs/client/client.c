@@ -37,7 +37,7 @@ struct client *client_make(struct programs *p, pid_t pid, uid_t uid)
 	pthread_mutex_init(&client->list, NULL);
 	time_slices_init(client);
 	STAILQ_INIT(&client->late);
-	STAILQ_INIT(&client->away);
+	RB_INIT(&client->away);
 	RB_INIT(&client->attached);
 	return client;
 }

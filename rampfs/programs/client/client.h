@@ -122,7 +122,7 @@ struct client {
 
 	pthread_mutex_t list;
 	struct attached_by_end attached; /* protected by list */
-	struct away_list away;		 /* likewise */
+	struct away_notes away;		 /* likewise */
 };
 
 /* Makes a client, with a reference for the caller and all descriptors -1. NULL: no memory. */

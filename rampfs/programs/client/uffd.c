@@ -115,16 +115,19 @@ void uffd_let_others(int tries)
 		usleep(1);
 }
 
-/*
- * An event that is not read yet makes every ioctl that fills pages return EAGAIN, before the kernel
- * looks at its argument. An event that was read is counted, but its reader may not have got there
- * yet.
- */
-bool uffd_remaps(struct client *client, uint64_t *count)
+/* An event that is not read yet makes every ioctl that fills pages return EAGAIN, before the kernel
+   looks at its argument. */
+bool uffd_remapping(struct client *client)
 {
 	struct uffdio_continue nothing = {0};
 
-	if (ioctl(client->uffd, UFFDIO_CONTINUE, &nothing) && errno == EAGAIN)
+	return ioctl(client->uffd, UFFDIO_CONTINUE, &nothing) && errno == EAGAIN;
+}
+
+/* An event that was read is counted, but its reader may not have got there yet. */
+bool uffd_remaps(struct client *client, uint64_t *count)
+{
+	if (uffd_remapping(client))
 		return false;
 	for (int i = 0; i < READING_TRIES && atomic_load(&client->reading); i++)
 		uffd_let_others(i);

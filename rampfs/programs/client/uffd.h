@@ -24,6 +24,8 @@ int uffd_handshake(int uffd, struct ramp_err *err);
 int uffd_arm(struct client *client, uint64_t start, uint64_t end);
 void uffd_disarm(struct client *client, uint64_t start, uint64_t end);
 
+/* Whether a remap is under way there, or its event has been read and its thread has not run since. */
+bool uffd_remapping(struct client *client);
 /* Counts the program's own remap events so far. False: one is under way. */
 bool uffd_remaps(struct client *client, uint64_t *count);
 

@@ -301,13 +301,12 @@ int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t
 		if (rc <= 0)
 			break;
 		lo = vma.end;
-		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev ||
-		    is_covered(&vma, known->away, known->n_away))
+		if (vma.inode != ino || makedev(vma.dev_major, vma.dev_minor) != dev)
 			continue;
 		rc = is_covered(&vma, known->covered, known->n_covered)
 			     ? kernel_pagemap_find(mappings->pagemap, vma.start, vma.end, present,
 						   NULL)
-			     : 1;
+			     : !is_covered(&vma, known->away, known->n_away);
 		if (rc)
 			break;
 	}

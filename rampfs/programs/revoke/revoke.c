@@ -42,6 +42,7 @@
 #define PATIENCE_MS   20   /* then a silent process is checked for being stopped */
 #define REVOKE_TRIES  2
 #define LOCK_PAUSE_US 20
+#define SPIN_US	      200u /* how long answers are polled for without sleep */
 
 /* ---- the window ----------------------------------------------------------------------------- */
 
@@ -49,6 +50,7 @@ struct drop {
 	struct client *client; /* of the refs */
 	size_t first, count;   /* its refs */
 	uint32_t serial;       /* of the last MOVE or DROP */
+	struct away_found away;
 	bool locked, done;
 };
 
@@ -62,6 +64,7 @@ struct revoke {
 	struct pollfd *polls;	      /* the sessions, then the userfaultfds */
 	struct address_range *ranges; /* the refs' ranges */
 	size_t n_drops;
+	bool spins; /* there is another processor for those that are waited for */
 	struct ramp_err *err;
 };
 
@@ -211,10 +214,13 @@ static void take_events(struct revoke *r, size_t *left)
 	for (size_t i = 0; i < r->n_drops; i++) {
 		struct drop *d = &r->drops[i];
 
-		if (!(r->polls[r->n_drops + i].revents & POLLIN))
+		if (r->polls[r->n_drops + i].fd < 0)
 			continue;
-		uffd_drain_but(d->client, r->mseg->lo, r->mseg->hi);
-		if (away_moved_all(d->client, r->mseg->id, r->ranges + d->first, d->count))
+		if (r->polls[r->n_drops + i].revents & POLLIN)
+			uffd_drain_but(d->client, r->mseg->lo, r->mseg->hi);
+		/* The pager may have read it. */
+		if (away_moved_all(d->client, r->mseg->id, r->ranges + d->first, d->count,
+				   &d->away))
 			set_done(r, i, left);
 	}
 }
@@ -285,7 +291,7 @@ static int find_stopped(struct revoke *r, size_t *left, bool late)
 
 static int collect_answers(struct revoke *r)
 {
-	uint64_t look_ms = clock_ms() + PATIENCE_MS;
+	uint64_t look_ms = clock_ms() + PATIENCE_MS, spin_until_us = clock_us() + SPIN_US;
 	size_t left = 0;
 	int rc = 0;
 
@@ -300,14 +306,13 @@ static int collect_answers(struct revoke *r)
 		left += !done;
 	}
 	while (!rc && left) {
-		int n = poll(r->polls, 2 * (nfds_t)r->n_drops, PATIENCE_MS);
-
+		int patience_ms = r->spins && clock_us() < spin_until_us ? 0 : PATIENCE_MS;
+		int n = poll(r->polls, 2 * (nfds_t)r->n_drops, patience_ms);
 		bool late = clock_ms() >= r->until_ms;
 
-		if (n > 0) {
-			take_events(r, &left);
+		take_events(r, &left);
+		if (n > 0)
 			rc = take_answers(r, &left);
-		}
 		/* Also where something comes all the time, but never the answer. */
 		if (rc || !left || (!late && clock_ms() < look_ms))
 			continue;
@@ -384,6 +389,18 @@ static int verify_others(struct revoke *r)
 			    "process %s has mapped it during the revoke, or can't be "
 			    "looked into",
 			    name);
+}
+
+/* Waits until the moves are over, which they are when their agents have run once more. Until then no
+   thread can tell whether the program makes one of its own, and all mappings would be looked at. */
+static void await_ends(struct revoke *r)
+{
+	uint64_t until_us = clock_us() + SPIN_US;
+
+	for (size_t i = 0; i < r->n_drops; i++)
+		while (r->spins && r->drops[i].client->moves &&
+		       uffd_remapping(r->drops[i].client) && clock_us() < until_us)
+			;
 }
 
 /* Checks that nothing is left: in the arena, where the look that was made right before still holds;
@@ -500,8 +517,10 @@ static int freeze_and_drop(struct revoke *r)
 	rc = arm_all(r);
 	if (!rc)
 		rc = drop_all(r);
-	if (!rc)
+	if (!rc) {
+		await_ends(r);
 		rc = verify(r);
+	}
 	r->mseg->prelook.on = false;
 	if (rc)
 		thaw(p, r->mseg);
@@ -514,7 +533,12 @@ int programs_revoke(struct programs *p, struct seg *seg, uint32_t timeout_ms, st
 	uint64_t began_us = clock_us();
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct revoke r = {
-		.programs = p, .mseg = mseg, .until_ms = clock_ms() + timeout_ms, .err = err};
+		.programs = p,
+		.mseg = mseg,
+		.until_ms = clock_ms() + timeout_ms,
+		.spins = kernel_processors() > 1,
+		.err = err,
+	};
 	struct stat st;
 	int rc;
 
