@@ -40,6 +40,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "role.h"
+
 #define EXPORT	     __attribute__((visibility("default")))
 #define CALLER_BYTES 64
 #define SITES_MAX    1024
@@ -77,59 +79,9 @@ struct control {
 static struct control *control;
 static bool shim_alone;
 
-static const char *last_part(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-/* Finds the name of our control: "" if this process is none of those. */
-static void find_name(char *name, size_t cap)
-{
-	char line[4096];
-	FILE *f = fopen("/proc/self/cmdline", "re");
-	size_t len = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
-	const char *program = getenv("INJECT_PROGRAM"), *second, *last = "";
-
-	if (f)
-		fclose(f);
-	line[len] = 0;
-	second = line + strlen(line) + 1;
-	for (const char *at = line; at < line + len; at += strlen(at) + 1)
-		last = at;
-	if (program)
-		snprintf(name, cap, "%s", program);
-	else if (second >= line + len || strcmp(last_part(line), "rampfs") != 0)
-		return;
-	else if (strcmp(second, "--broker") == 0)
-		snprintf(name, cap, "broker");
-	else if (strcmp(second, "--daemon") == 0)
-		snprintf(name, cap, "%s", last_part(last));
-	else if (strncmp(second, "--", 2) != 0 || strcmp(second, "--adopt") == 0)
-		snprintf(name, cap, "keeper-%s", last_part(last));
-	shim_alone = program != NULL;
-}
-
 __attribute__((constructor)) static void arm(void)
 {
-	const char *dir = getenv("INJECT_DIR");
-	char name[64] = "", path[4096];
-	void *at;
-	int fd;
-
-	if (dir)
-		find_name(name, sizeof(name));
-	if (!name[0])
-		return;
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	at = mmap(NULL, sizeof(*control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (at != MAP_FAILED)
-		control = at;
+	control = role_control(sizeof(*control), &shim_alone);
 }
 
 static void note(const char *name, const void *caller)

@@ -10,6 +10,8 @@
  *
  *	gone	when a touch has been SIGBUS since then
  *	here	when every page has been stored to since then
+ *	change	when it has protected, dropped, unmapped and forked: of the last four pages of FILE, to which it
+ *		does not store, one after the other
  *	end	with the last number that it has stored to each page; then it ends
  */
 #include <fcntl.h>
@@ -25,15 +27,18 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGE 4096u
+#define PAGE  4096u
+#define SPARE 4 /* pages at the end that are not stored to */
 
 static unsigned char *bytes;
 static size_t pages, slot;
 static uint64_t *stored;
 static atomic_ulong gone, rounds;
 static atomic_bool stop;
+static bool changed;
 static sigjmp_buf on_gone;
 
 static void bus(int number)
@@ -73,7 +78,7 @@ static void *storer(void *arg)
 		}
 		store(page, number);
 		page++;
-		if (page < pages)
+		if (page < pages - SPARE)
 			continue;
 		page = 0;
 		number++;
@@ -90,6 +95,55 @@ static void wait_for(atomic_ulong *count, unsigned long more)
 
 	while (atomic_load(count) <= now + more)
 		usleep(1000);
+}
+
+/* A child loads from a page: it waits as its parent does, and ends by SIGBUS where the segment has gone
+   meanwhile. */
+static bool child_loads(void)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		signal(SIGBUS, SIG_DFL);
+		_exit(*word(pages - 1) != stored[pages - 1]);
+	}
+	return child > 0 && waitpid(child, &status, 0) == child &&
+	       (status == 0 || WTERMSIG(status) == SIGBUS);
+}
+
+static void change(void)
+{
+	unsigned char *spare = bytes + (pages - SPARE) * PAGE;
+
+	if (mprotect(spare, PAGE, PROT_READ) || madvise(spare + PAGE, PAGE, MADV_DONTNEED) ||
+	    munmap(spare + 2 * PAGE, PAGE) || !child_loads()) {
+		perror("stores: a change");
+		_exit(4);
+	}
+	changed = true;
+}
+
+/* Whether the kernel can copy a byte there. */
+static bool can_write(unsigned char *at)
+{
+	int zero = open("/dev/zero", O_RDONLY);
+	bool can = read(zero, at, 1) == 1;
+
+	close(zero);
+	return can;
+}
+
+/* Each change must have stayed. */
+static void look_at_changes(void)
+{
+	unsigned char *spare = bytes + (pages - SPARE) * PAGE;
+
+	if (can_write(spare) || can_write(spare + 2 * PAGE) ||
+	    *word(pages - 3) != stored[pages - 3] || *word(pages - 1) != stored[pages - 1]) {
+		fprintf(stderr, "stores: a change is lost\n");
+		_exit(5);
+	}
 }
 
 static int set_out(const char *path)
@@ -130,12 +184,16 @@ int main(int argc, char **argv)
 			wait_for(&gone, 0);
 		else if (strcmp(line, "here\n") == 0)
 			wait_for(&rounds, 1);
+		else if (strcmp(line, "change\n") == 0)
+			change();
 		else
 			continue;
 		puts("so it is");
 	}
 	atomic_store(&stop, true);
 	pthread_join(thread, NULL);
+	if (changed)
+		look_at_changes();
 	for (size_t i = 0; i < pages; i++)
 		printf("%lu ", (unsigned long)stored[i]);
 	puts("");
