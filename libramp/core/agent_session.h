@@ -40,9 +40,10 @@ struct agent_session {
 	int sock;      /* a swap stops waiting when it hangs up */
 	int uffd;      /* kept for as long as the process lives */
 	struct away away[AWAY_MAX];
-	uint32_t n_away; /* no entry from here on was ever used */
 	struct scratch scratch[SCRATCH_MAX];
-	bool swapping; /* a SWAP's mremap is under way, in a thread of its own */
+	uint32_t n_away;	/* no entry of `away` from here on was ever used */
+	bool swapping;		/* a SWAP's mremap is under way, in a thread of its own */
+	uint64_t poll_until_us; /* for the next command, before the thread sleeps */
 	uint64_t swap_from, swap_to, swap_len;
 	/* The parts of a SWAP, which are put in place one after the other because each has a
 	   protection of its own: where each ends, counted from the range's beginning, and how far
@@ -54,7 +55,6 @@ struct agent_session {
 	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
 	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
 	struct move_guard guard;
-	uint64_t poll_until_us; /* for the next command, before the thread sleeps */
 };
 
 /* mmap(2)'s flags for the segment's file that comes with a MAP or a BACK. */
