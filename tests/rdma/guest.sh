@@ -7,7 +7,10 @@
 device=$1 interface=$2 kind=$3 mib=48
 t() { echo "@@T $*"; }
 quietly() { "$@" 2>/dev/null; }
-for i in 2 3; do ip addr add "10.0.1.$i/24" dev "$interface"; done
+for i in 1 2 3; do
+	[ $i = 1 ] || ip addr add "10.0.1.$i/24" dev "$interface"
+	ip addr add "fd00:1::$i/64" dev "$interface" nodad
+done
 bytes() { rampfs-run "$build/tests/bytes" "$@"; }
 # metric NODE NAME
 metric() { awk -v name="rampfs_$2" '$1 == name { print $2 }' "$mnt/$1/.ramp/metrics"; }
@@ -59,11 +62,20 @@ end_pull() { # NAME
 	at_most 60 stable b
 }
 
-t "keys in the wrong hands"
-"$build/tests/test_rdma_keys" 10.0.1.1 10.0.1.2 10.0.1.3 2>"$scratch/keys" || {
-	tail -n 40 "$scratch/keys"
-	fail "test_rdma_keys"
+# nodes PROGRAM PREFIX [ARGUMENT]: one of the programs with three nodes in a process, at those addresses
+nodes() {
+	"$build/tests/$1" "${2}1" "${2}2" "${2}3" "${@:3}" >"$scratch/nodes" 2>&1 || {
+		tail -n 40 "$scratch/nodes"
+		fail "$1 $2 ${*:3}"
+	}
 }
+t "keys in the wrong hands"
+nodes test_rdma_keys 10.0.1.
+t "requests that prove nothing, readers that write, queues that are full"
+nodes test_rdma_input 10.0.1.
+t "reads of all sizes, over IPv6, too"
+nodes test_rdma_input 10.0.1. 1024
+nodes test_rdma_input fd00:1:: 1024
 
 cluster_start -n 3 -c 224M -H 10.0.1.1,10.0.1.2,10.0.1.3 -T verbs
 t "a cluster of three"

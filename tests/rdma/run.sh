@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Software RDMA in guests (vm.sh): rxe and siw side by side, each with three daemons (guest.sh), and the keys of
-# a source in the hands of others (test_rdma_keys); then a wire between two guests (wire.sh). The daemons are
+# a source in the hands of others (test_rdma_keys), bad requests and readers (test_rdma_input); then a wire between two guests (wire.sh). The daemons are
 # built without sanitizers, which take twice as long there.
 #   run.sh [rxe|siw|wire]   all without a name
 # Status 77: this machine can't have such guests, and one line says why.
@@ -32,7 +32,7 @@ once() {
 	return $status
 }
 guest() { # KIND: the device is at d1
-	once "$1" tests/rdma/vm.sh -m 1280 -t 400 -d "$1:d1:10.0.1.1" \
+	once "$1" tests/rdma/vm.sh -m 1280 -t 900 -d "$1:d1:10.0.1.1" \
 		"RAMPFS_BUILD=$plain tests/rdma/guest.sh $1-d1 d1 $1"
 }
 wire() { RAMPFS_BUILD=$plain once wire tests/rdma/wire.sh rxe; }

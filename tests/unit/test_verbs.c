@@ -425,6 +425,11 @@ START_TEST(a_place_without_room)
 }
 END_TEST
 
+static bool has_device(struct node *node, ramp_node_t other)
+{
+	return node->tp->ops->peer(node->tp, &(struct tp_peer){.node = other});
+}
+
 START_TEST(a_device_that_is_taken_away)
 {
 	begin_rdma(TP_PREFETCH);
@@ -432,7 +437,7 @@ START_TEST(a_device_that_is_taken_away)
 	post(0, 16);
 	if (_i) {
 		atomic_store(&fake_rdma.no_device, true);
-		fake_rdma_async(IBV_EVENT_DEVICE_FATAL);
+		fake_rdma_async(_i == 1 ? IBV_EVENT_DEVICE_FATAL : IBV_EVENT_CQ_ERR);
 	} else {
 		fake_rdma_remove();
 	}
@@ -440,9 +445,33 @@ START_TEST(a_device_that_is_taken_away)
 	check_pages(0, 16);
 	/* Both nodes have the one device, which tells the one that looks first of an error. */
 	wait_until(!figures(&t, 1).reading);
-	if (!_i)
+	if (_i)
+		wait_until(!has_device(&s, 2) || !has_device(&t, 1));
+	else
 		wait_until(fake_rdma.objects == 0 && fake_rdma_is_closed());
 	read_pages(0, 500);
+	end();
+}
+END_TEST
+
+/* Words of the device on single queue pairs, on ports and addresses: what is lost by them is told otherwise. */
+START_TEST(a_device_that_only_says_something)
+{
+	static const enum ibv_event_type types[] = {
+		IBV_EVENT_PORT_ERR,   IBV_EVENT_QP_FATAL,    IBV_EVENT_QP_ACCESS_ERR,
+		IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_COMM_EST,
+	};
+	uint64_t reads;
+
+	begin_rdma(TP_PREFETCH);
+	reads = fake_rdma.reads;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		fake_rdma_async(types[i]);
+		usleep(20000); /* in which it may be heard */
+		read_pages(i, 16);
+	}
+	ck_assert_uint_eq(fake_rdma.reads - reads, sizeof(types) / sizeof(types[0]));
+	ck_assert_uint_eq(figures(&t, 1).again, 0);
 	end();
 }
 END_TEST
@@ -605,7 +634,8 @@ int main(void)
 	tcase_add_loop_test(tc, memory_that_cannot_be_registered, 0, 3);
 	tcase_add_test(tc, a_place_that_cannot_be_registered);
 	tcase_add_test(tc, a_place_without_room);
-	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 2);
+	tcase_add_loop_test(tc, a_device_that_is_taken_away, 0, 3);
+	tcase_add_test(tc, a_device_that_only_says_something);
 	tcase_add_test(tc, a_key_that_has_been_taken_back);
 	tcase_add_test(tc, another_node_with_the_right_key);
 	tcase_add_test(tc, a_connection_whose_end_is_not_heard);
