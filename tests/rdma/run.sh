@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Software RDMA in guests (vm.sh): rxe and siw side by side, each with three daemons (guest.sh), and the keys of
-# a source in the hands of others (test_rdma_keys), bad requests and readers (test_rdma_input); then a wire between two guests (wire.sh). The daemons are
-# built without sanitizers, which take twice as long there.
-#   run.sh [rxe|siw|wire]   all without a name
+# a source in the hands of others (test_rdma_keys), bad requests and readers (test_rdma_input); then a wire between two
+# guests (wire.sh). The daemons are built without sanitizers, which take twice as long there.
+#   run.sh [rxe|siw|wire4|wire6]   all without a name
 # Status 77: this machine can't have such guests, and one line says why.
 set -eu
 build=${RAMPFS_BUILD:?RAMPFS_BUILD names the build to test}
@@ -35,10 +35,10 @@ guest() { # KIND: the device is at d1
 	once "$1" tests/rdma/vm.sh -m 1280 -t 900 -d "$1:d1:10.0.1.1" \
 		"RAMPFS_BUILD=$plain tests/rdma/guest.sh $1-d1 d1 $1"
 }
-wire() { RAMPFS_BUILD=$plain once wire tests/rdma/wire.sh rxe; }
+wire() { RAMPFS_BUILD=$plain once "wire$1" tests/rdma/wire.sh rxe "$1"; } # IP's version
 case ${1-all} in
 rxe | siw) guest "$1" ;;
-wire) wire ;;
+wire4 | wire6) wire "${1#wire}" ;;
 all)
 	guest rxe &
 	rxe=$!
@@ -47,11 +47,12 @@ all)
 	bad=0
 	wait $rxe || bad=1
 	wait $siw || bad=1
-	wire || bad=1
+	wire 4 || bad=1
+	wire 6 || bad=1
 	exit $bad
 	;;
 *)
-	echo "usage: $0 [rxe|siw|wire]" >&2
+	echo "usage: $0 [rxe|siw|wire4|wire6]" >&2
 	exit 2
 	;;
 esac

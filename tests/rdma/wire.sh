@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # A node in each of two guests that a wire joins: a segment moves over it by RDMA, the wire goes in the middle
 # of a pull, which waits, and continues when the wire is back.
-#   wire.sh KIND           boots both guests, by vm.sh
-#   wire.sh node NAME DIR  in a guest
+#   wire.sh KIND 4|6            boots both guests, by vm.sh; over IPv6 with large packets
+#   wire.sh node NAME DIR 4|6   in a guest
 set -eu
 if [ "$1" != node ]; then
-	kind=$1
+	kind=$1 family=$2
+	prefix=10.0.0. suffix=
+	[ "$family" = 4 ] || prefix='[fd00:2::' suffix=']'
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/rampfs-wire.XXXXXX")
 	trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
 	{
 		printf '[cluster]\nname=wire\n'
 		for n in a b; do
-			printf '[node %s]\naddress=10.0.0.%s:7400\ncapacity=128M\ntransport=verbs\n' $n $(($(printf '%d' "'$n") - 96))
+			printf '[node %s]\naddress=%s:7400\ncapacity=128M\ntransport=verbs\n' $n "$prefix$(($(printf '%d' "'$n") - 96))$suffix"
 		done
 	} >"$dir/cluster.conf"
 	PATH=$RAMPFS_BUILD/bin:$PATH
@@ -24,7 +26,7 @@ if [ "$1" != node ]; then
 	}
 	guest() { # NAME NIC ADDRESS
 		tests/rdma/vm.sh -m 768 -t 200 -d "$kind:eth0:10.0.0.$3" -q "$2" \
-			"RAMPFS_BUILD=$RAMPFS_BUILD tests/rdma/wire.sh node $1 $dir" | sed -u "s/^/$1: /"
+			"RAMPFS_BUILD=$RAMPFS_BUILD tests/rdma/wire.sh node $1 $dir $family" | sed -u "s/^/$1: /"
 		return "${PIPESTATUS[0]}"
 	}
 	guest a "$(nic 1 2)" 1 &
@@ -34,7 +36,7 @@ if [ "$1" != node ]; then
 	wait $other || status=$?
 	exit $status
 fi
-name=$2 dir=$3 mib=48 m=/mnt/ramp
+name=$2 dir=$3 family=$4 mib=48 m=/mnt/ramp
 export PATH=$RAMPFS_BUILD/bin:$PATH
 t() { echo "@@T $*"; }
 fail() {
@@ -53,7 +55,14 @@ metric() { awk -v name="rampfs_$1" '$1 == name { print $2 }' $m/.ramp/metrics; }
 bytes() { rampfs-run "$RAMPFS_BUILD/tests/bytes" "$@"; }
 mkdir -p $m /tmp/state
 cp -a "$dir/state-$name" /tmp/state/
-for i in 1 2; do within 60 "busybox ping -c1 -W1 10.0.0.$i >/dev/null"; done
+prefix=10.0.0.
+if [ "$family" = 6 ]; then
+	prefix=fd00:2::
+	ip link set eth0 mtu 9000
+	ip addr add "$prefix$(($(printf '%d' "'$name") - 96))/64" dev eth0 nodad
+	echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down
+fi
+for i in 1 2; do within 60 "busybox ping -c1 -W1 $prefix$i >/dev/null"; done
 rampfs -o log=/tmp/node.log "/tmp/state/state-$name" $m || fail "no daemon"
 within 60 "grep -q '^quorum: *yes' $m/.ramp/status && grep -q '^a .* up ' $m/.ramp/nodes && grep -q '^b .* up ' $m/.ramp/nodes"
 t "a node"

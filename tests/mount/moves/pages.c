@@ -59,6 +59,12 @@ static void say(int rc)
 	printf("%s\n", rc < 0 ? strerror(errno) : "done");
 }
 
+/* The kernel says by a signal that a page is gone. */
+static void poison(unsigned char *at)
+{
+	say(sigsetjmp(on_signal, 1) ? 0 : madvise(at, PAGE, MADV_HWPOISON));
+}
+
 static void core(unsigned char *at, long pages)
 {
 	unsigned char *resident = calloc((size_t)pages, 1);
@@ -143,6 +149,8 @@ int main(int argc, char **argv)
 			say((int)write(ends[1], at + page * PAGE, 1));
 		else if (strcmp(word, "core") == 0)
 			core(at + page * PAGE, st.st_size / PAGE - page);
+		else if (strcmp(word, "poison") == 0)
+			poison(at + page * PAGE);
 		else
 			say(do_call(word, fd, at + page * PAGE, page * PAGE));
 	}
