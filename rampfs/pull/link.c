@@ -213,7 +213,7 @@ void link_down(struct link *link, uint64_t after_ms)
 			flight_give_back(link, &link->flights[i]);
 }
 
-struct link *link_new(struct links *links, ramp_node_t node, ramp_incarnation_t incarnation)
+struct link *link_new(struct links *links, const struct pull_source *source)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
@@ -221,8 +221,10 @@ struct link *link_new(struct links *links, ramp_node_t node, ramp_incarnation_t 
 		return NULL;
 	link->kind = PULLER_EVENT_LINK;
 	link->links = links;
-	link->node = node;
-	link->incarnation = incarnation;
+	link->node = source->node;
+	link->incarnation = source->incarnation;
+	link->key = source->key;
+	link->all = source->all;
 	link->after_ms = LINK_RETRY_MIN_MS;
 	link->fd = -1;
 	LIST_INSERT_HEAD(&links->list, link, entry);
@@ -294,6 +296,8 @@ static void link_connect(struct link *link)
 		link_failed(link);
 		return;
 	}
+	if (link->all) /* a segment on demand may never be read: the source need not pin it yet */
+		link_ops(link)->will_read(link->conn, &link->key);
 	link_go(link, LINK_DOWN, LINK_CONNECTING);
 	link_watch(link);
 }

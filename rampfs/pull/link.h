@@ -39,6 +39,9 @@ struct link {
 	struct links *links;
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;
+	/* Of the segment that it was made for: its key; all of its pages will be read. */
+	struct tp_key key;
+	bool all;
 	enum link_state state;
 	struct tp_conn *conn;
 	int fd; /* in epoll; -1: not */
@@ -63,7 +66,7 @@ struct links {
 };
 
 /* DOWN, in the list. NULL: no memory. */
-struct link *link_new(struct links *links, ramp_node_t node, ramp_incarnation_t incarnation);
+struct link *link_new(struct links *links, const struct pull_source *source);
 /* Takes it down and out of the list. */
 void link_free(struct link *link);
 /* Returns how many of these pages one read may ask for: fewer where the transport changes behind them.

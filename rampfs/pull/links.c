@@ -25,7 +25,7 @@ static struct link *links_need(struct links *links, const struct pull_source *so
 {
 	struct link *link = links_find(links, source);
 
-	return link ? link : link_new(links, source->node, source->incarnation);
+	return link ? link : link_new(links, source);
 }
 
 /* True: a page fault, a request or the prefetch waits for its pages. */

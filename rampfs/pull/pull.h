@@ -55,8 +55,9 @@ struct pull_source {
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;
 	struct tp_key key;
-	bool prefetch;	     /* false: mode `demand` */
-	bool alone;	     /* a copy (RESERVED): no program here has it, none is registered */
+	bool prefetch; /* false: mode `demand` */
+	bool all;      /* all of it will be read, now or later: the source may prepare for it */
+	bool alone;    /* a copy (RESERVED): no program here has it, none is registered */
 	struct trace *trace; /* of its first page faults; the entry takes a reference */
 };
 

@@ -54,6 +54,7 @@ int target_begin_pull(struct move *m)
 		.key = tp_key_of_attempt(m->id, m->k),
 		.trace = m->trace,
 		.alone = m->state == T_COPYING,
+		.all = !m->demand_only,
 	};
 
 	if (m->unchanged)

@@ -171,6 +171,9 @@ struct tp_ops {
 	/* Returns the incarnation that the peer proved; 0 before TP_READY. It is also set on a
 	   TP_FAILED whose reason was another incarnation: that proves that the old one is over. */
 	ramp_incarnation_t (*incarnation)(struct tp_conn *conn);
+	/* Says that reads under that key come once the connection is TP_READY: what they need of the
+	   source is asked for beside the hello. Never blocks. TCP: nothing. */
+	void (*will_read)(struct tp_conn *conn, const struct tp_key *key);
 	/* Returns how many of the `len` bytes at `offset` one read may ask for, from the first on:
 	   behind them it would be another transport's. Both are of whole pages, and the result is,
 	   at least one. It holds until the next call on this connection but `fd`. Without a system

@@ -381,6 +381,12 @@ static int border_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t in
 	return rc;
 }
 
+static void border_will_read(struct tp_conn *conn, const struct tp_key *key)
+{
+	if (conn->tp->ops->state(conn, NULL) == TP_CONNECTING && key->segment == MEMORY_ID)
+		atomic_fetch_add(&the_borders->foretold, 1);
+}
+
 static void border_stats(struct tp *tp, struct tp_stats *stats)
 {
 	tp_get_stats(((struct borders *)tp)->inner, stats);
@@ -391,6 +397,7 @@ static void open_borders(struct borders *borders, struct tp *inner)
 	border_ops = *inner->ops;
 	border_ops.name = "borders";
 	border_ops.connect = border_connect;
+	border_ops.will_read = border_will_read;
 	border_ops.span = border_span;
 	border_ops.read = border_read;
 	border_ops.stats = border_stats;
@@ -559,6 +566,7 @@ static void begin(struct world *w, struct seg *seg, const struct tp_key *key, bo
 		.incarnation = WORLD_INCARNATION,
 		.key = *key,
 		.prefetch = prefetch,
+		.all = prefetch,
 	};
 	struct ramp_err err = {0};
 

@@ -59,6 +59,7 @@ struct borders {
 	_Atomic uint64_t every;		/* 0: no border */
 	_Atomic unsigned asked, broken; /* reads that were posted, and those that crossed one */
 	_Atomic unsigned at_border;	/* those that end where one is */
+	_Atomic unsigned foretold;	/* connections that were told early that reads come */
 	/* Until that number of connections for prefetch have asked for something, each asks once at most, or
 	   takes pace_us for each read where that is not 0; 0: none waits. */
 	_Atomic unsigned together, pace_us;

@@ -37,6 +37,7 @@ START_TEST(prefetch_brings_everything)
 	ck_assert_uint_eq(atomic_load(&w.lost), 0);
 	ck_assert_uint_eq(pages_missing(w.t_seg), 0);
 	ck_assert_uint_eq(atomic_load(&w.t_programs.pulled), 1);
+	ck_assert_uint_ge(atomic_load(&w.borders.foretold), 1);
 	world_check(&w);
 	wait_until(pull_progress(w.t_pull, MEMORY_ID, &progress) == -ENOENT);
 	pull_status(w.t_pull, &status);
@@ -551,6 +552,8 @@ START_TEST(no_read_crosses_a_change_of_transport)
 	for (uint64_t page = 0; page < 300; page++) /* sequential: fault-around grows */
 		ck_assert_uint_eq(world_touched(world_touch(&w, page)), world_byte(page, 0));
 	check_borders(every[_i] <= 300);
+	ck_assert_uint_eq(atomic_load(&w.borders.foretold),
+			  0); /* on demand: it may never be read */
 	ck_assert_int_eq(want_wait(301, 1500), 0);
 	check_borders(true);
 	pull_prefetch_all(w.t_pull, MEMORY_ID);

@@ -26,9 +26,11 @@
 static int image_fd;
 static uint8_t *image;
 
+static bool no_hole; /* all of it is data */
+
 static bool in_hole(uint64_t page)
 {
-	return page >= HOLE && page < HOLE + 16;
+	return !no_hole && page >= HOLE && page < HOLE + 16;
 }
 
 static int image_piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
@@ -62,7 +64,7 @@ static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *
 	if (in_hole(page))
 		page = HOLE + 16;
 	*offset = page * PAGE;
-	*len = ((page < HOLE ? HOLE : PAGES) - page) * PAGE;
+	*len = ((page < HOLE && !no_hole ? HOLE : PAGES) - page) * PAGE;
 	return 1;
 }
 
@@ -572,6 +574,44 @@ START_TEST(a_connection_that_is_expected)
 }
 END_TEST
 
+/* With a queue pair that was made ahead, the first read can be a READ: no byte comes over TCP. */
+START_TEST(regions_are_asked_for_beside_the_hello)
+{
+	struct tp_stats stats;
+
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	wait_until(figures(&t, 1).offers);
+	t.tp->ops->expect(t.tp, 1);
+	wait_until(figures(&s, 2).read_by == 2);
+	ck_assert_int_eq(t.tp->ops->connect(t.tp, 1, 0x51, TP_PREFETCH, &conn, &err), 0);
+	t.tp->ops->will_read(conn, &key);
+	wait_until(t.tp->ops->state(conn, &err) == TP_READY && t.tp->ops->lands(conn, &key, 0));
+	read_pages(0, 16);
+	s.tp->ops->stats(s.tp, &stats);
+	ck_assert_uint_eq(stats.served_reads, 0);
+	ck_assert_uint_eq(figures(&t, 1).reads, 1);
+	end();
+}
+END_TEST
+
+/* The reader need not wait for the registration of a large chunk: the first one is of 2 MiB. */
+START_TEST(the_first_chunk_is_small)
+{
+	no_hole = true;
+	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	link_to_source(TP_PREFETCH);
+	read_pages(0, 1);
+	wait_until((is_rdma(), figures(&s, 2).registered_bytes == BYTES));
+	ck_assert_uint_eq(figures(&s, 2).chunks, 2);
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 512 * PAGE);
+	wait_until((is_rdma(), t.tp->ops->lands(conn, &key, BYTES - PAGE)));
+	read_pages(500, 12);
+	read_pages(512, 512);
+	end();
+	no_hole = false;
+}
+END_TEST
+
 START_TEST(regions_go_when_the_reader_has_them)
 {
 	begin_rdma(TP_PREFETCH);
@@ -640,6 +680,8 @@ int main(void)
 	tcase_add_test(tc, another_node_with_the_right_key);
 	tcase_add_test(tc, a_connection_whose_end_is_not_heard);
 	tcase_add_loop_test(tc, a_connection_that_is_expected, 0, 2);
+	tcase_add_test(tc, regions_are_asked_for_beside_the_hello);
+	tcase_add_test(tc, the_first_chunk_is_small);
 	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);
 	suite_add_tcase(suite, tc);

@@ -63,6 +63,7 @@ static const struct tp_ops tcp_ops = {
 	.fd = tcp_fd,
 	.state = tcp_state,
 	.incarnation = tcp_incarnation,
+	.will_read = tcp_will_read,
 	.span = tcp_span,
 	.lands = tcp_lands,
 	.read = tcp_read,

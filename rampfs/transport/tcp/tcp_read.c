@@ -300,6 +300,12 @@ static bool is_valid(const struct tp_read *read)
 	       read->offset <= UINT64_MAX - read->len && read->dst;
 }
 
+void tcp_will_read(struct tp_conn *conn, const struct tp_key *key)
+{
+	(void)conn;
+	(void)key;
+}
+
 size_t tcp_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset, size_t len)
 {
 	(void)conn;

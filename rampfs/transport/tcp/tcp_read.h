@@ -13,6 +13,7 @@ int tcp_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incarnation,
 int tcp_fd(struct tp_conn *conn, uint32_t *events);
 enum tp_state tcp_state(struct tp_conn *conn, struct ramp_err *err);
 ramp_incarnation_t tcp_incarnation(struct tp_conn *conn);
+void tcp_will_read(struct tp_conn *conn, const struct tp_key *key);
 size_t tcp_span(struct tp_conn *conn, const struct tp_key *key, uint64_t offset, size_t len);
 void tcp_arrived(struct tp_conn *conn, const struct tp_key *key, uint64_t upto);
 bool tcp_lands(struct tp_conn *conn, const struct tp_key *key, uint64_t offset);

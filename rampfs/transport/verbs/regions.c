@@ -8,8 +8,9 @@
  *   any     -> removed  [regions_remove]    not while the worker is in one step of it
  *
  * Happy path: the worker asks the export for one populated run after the other, cuts it into chunks
- * of 64 MiB, maps and registers each, and sends it to whichever of the reader's two connections have
- * asked. Nothing here is called on the way of a page: the device reads by itself.
+ * (the first small, so that the reader can begin; then each twice as large, up to 64 MiB), maps and
+ * registers each, and sends it to whichever of the reader's two connections have asked. Nothing here
+ * is called on the way of a page: the device reads by itself.
  *
  * How it fails: a chunk that can't be registered (no memory, a limit of the device, cut meanwhile) is
  * left to TCP, counted by its reason, with one log line for each segment. So are short runs. After
@@ -35,10 +36,12 @@
 #include "transport/proto.h"
 
 #define CHUNK_BYTES   (UINT64_C(64) << 20)
-#define RUN_MIN_BYTES (256u << 10) /* shorter runs are left to TCP */
-#define CHUNKS_MAX    4096u	   /* of one segment, beside those that are full */
-#define FAILURES_MAX  8u	   /* one after the other */
-#define SEND_AT	      32u	   /* regions that are not sent yet */
+#define FIRST_BYTES   (UINT64_C(2) << 20) /* of the first chunk */
+#define RUN_MIN_BYTES (256u << 10)	  /* shorter runs are left to TCP */
+#define CHUNKS_MAX    4096u		  /* of one segment, beside those that are full */
+#define FAILURES_MAX  8u		  /* one after the other */
+#define SEND_AT	      32u		  /* regions that are not sent yet */
+#define SEND_FIRST    8u		  /* of a segment: each is sent at once */
 
 enum regions_state { REGIONS_IDLE, REGIONS_WANTED, REGIONS_BUSY, REGIONS_WHOLE };
 
@@ -60,6 +63,7 @@ struct exported {
 	bool in_step; /* the worker, or regions_drop, is in it without the lock */
 	bool ending;
 	uint64_t from;	 /* where the next run is looked for */
+	uint64_t chunk;	 /* bytes of the next chunk, at most */
 	uint64_t done;	 /* the reader has all bytes before */
 	uint32_t n_done; /* regions, from the first on, that are gone for that */
 	uint32_t n, cap, short_chunks, failures;
@@ -351,7 +355,8 @@ static void regions_chunk(struct regions *regions, struct exported *exported, ui
 	exported->short_chunks += len < CHUNK_BYTES;
 	exported->regions[exported->n++] = region;
 	regions_tally_of(regions, exported->reader)->chunks++;
-	regions_tell_all(regions, exported, len == CHUNK_BYTES ? 1 : SEND_AT);
+	regions_tell_all(regions, exported,
+			 len == CHUNK_BYTES || exported->n <= SEND_FIRST ? 1 : SEND_AT);
 }
 
 /* Takes back the registration of a region that the reader has. The numbers of the others stay. */
@@ -379,6 +384,7 @@ static void regions_work(struct regions *regions, struct exported *exported)
 	if (exported->state == REGIONS_WANTED) {
 		regions_go(exported, REGIONS_WANTED, REGIONS_BUSY);
 		exported->from = 0;
+		exported->chunk = FIRST_BYTES;
 	}
 	regions_step_begin(regions, exported);
 	found = exported->ops->next_run(exported->arg, exported->from, &offset, &len);
@@ -386,9 +392,11 @@ static void regions_work(struct regions *regions, struct exported *exported)
 	if (!regions->device || exported->ending)
 		return;
 	if (found > 0 && exported->failures < FAILURES_MAX) {
-		end = (offset / CHUNK_BYTES + 1) * CHUNK_BYTES;
+		end = (offset / exported->chunk + 1) * exported->chunk;
 		if (len > end - offset)
 			len = end - offset;
+		if (exported->chunk < CHUNK_BYTES)
+			exported->chunk *= 2;
 		regions_chunk(regions, exported, offset, len);
 		exported->from = offset + len;
 		return;

@@ -429,6 +429,7 @@ static const struct tp_ops verbs_ops = {
 	.fd = verbs_conn_fd,
 	.state = verbs_conn_state,
 	.incarnation = verbs_conn_incarnation,
+	.will_read = verbs_conn_will_read,
 	.span = verbs_conn_span,
 	.lands = verbs_conn_lands,
 	.read = verbs_conn_read,

@@ -1,8 +1,8 @@
 /*
  * A data connection of the reader: TCP, and a queue pair beside it.
  *
- * Happy path: TCP connects and proves itself as ever. Then a thread connects a queue pair (queue_dial.c),
- * and the source is asked for the regions of each key that is read here. From the moment that a
+ * Happy path: TCP connects and proves itself as ever. Beside it a thread connects a queue pair
+ * (queue_dial.c), and the source is asked for the regions of each key that is read here, or will be. From the moment that a
  * region covers a read's pages the read is one RDMA READ; all else goes over TCP: pages before any
  * key has come, holes, chunks that could not be registered. pull/ asks verbs_conn_span how far one read may
  * go, so no read is of both.
@@ -464,20 +464,34 @@ int verbs_conn_fd(struct tp_conn *base, uint32_t *events)
 	return conn->epoll;
 }
 
+/* Hears of the queue pair and the regions while no read can be posted yet. */
+static void verbs_conn_listen(struct verbs_conn *conn)
+{
+	struct ramp_err err;
+	uint64_t count;
+	unsigned slot;
+
+	(void)!read(conn->wake, &count, sizeof(count));
+	if (conn->queue && queue_reap(conn->queue, &slot, 1, &err) < 0)
+		verbs_conn_queue_lost(conn, &err, clock_ms());
+}
+
 enum tp_state verbs_conn_state(struct tp_conn *base, struct ramp_err *err)
 {
 	struct verbs_conn *conn = verbs_conn_of(base);
 	enum tp_state state = verbs_conn_tcp(conn)->state(conn->tcp, err);
 
-	if (verbs_conn_is_plain(conn) || state != TP_READY)
+	if (verbs_conn_is_plain(conn) || state == TP_FAILED)
 		return state;
 	if (conn->failed.code) {
 		if (err)
 			*err = conn->failed;
 		return TP_FAILED;
 	}
+	if (state == TP_CONNECTING)
+		verbs_conn_listen(conn);
 	verbs_conn_step(conn);
-	return TP_READY;
+	return state;
 }
 
 ramp_incarnation_t verbs_conn_incarnation(struct tp_conn *base)
@@ -549,6 +563,18 @@ static bool verbs_conn_is_valid(const struct tp_read *read)
 	       read->offset <= UINT64_MAX - read->len && read->dst;
 }
 
+void verbs_conn_will_read(struct tp_conn *base, const struct tp_key *key)
+{
+	struct verbs_conn *conn = verbs_conn_of(base);
+
+	if (verbs_conn_is_plain(conn) || keys_find(&conn->keys, key))
+		return;
+	keys_add(&conn->keys, key);
+	conn->ask_ms = 0;
+	if (conn->queue)
+		verbs_conn_ask(conn, clock_ms());
+}
+
 int verbs_conn_read(struct tp_conn *base, const struct tp_read *read)
 {
 	struct verbs_conn *conn = verbs_conn_of(base);
@@ -575,12 +601,7 @@ int verbs_conn_read(struct tp_conn *base, const struct tp_read *read)
 		return rc;
 	conn->pending[slot].used = true;
 	conn->n_tcp++;
-	if (!keys_find(&conn->keys, &read->key)) {
-		keys_add(&conn->keys, &read->key);
-		conn->ask_ms = 0;
-		if (conn->queue)
-			verbs_conn_ask(conn, clock_ms());
-	}
+	verbs_conn_will_read(base, &read->key);
 	return 0;
 }
 

@@ -16,6 +16,7 @@ int verbs_conn_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t incar
 int verbs_conn_fd(struct tp_conn *base, uint32_t *events);
 enum tp_state verbs_conn_state(struct tp_conn *base, struct ramp_err *err);
 ramp_incarnation_t verbs_conn_incarnation(struct tp_conn *base);
+void verbs_conn_will_read(struct tp_conn *base, const struct tp_key *key);
 size_t verbs_conn_span(struct tp_conn *base, const struct tp_key *key, uint64_t offset, size_t len);
 bool verbs_conn_lands(struct tp_conn *base, const struct tp_key *key, uint64_t offset);
 int verbs_conn_read(struct tp_conn *base, const struct tp_read *read);
