@@ -5,6 +5,7 @@
  *	floor pagefault MIB COUNT	us per page fault, one a line: a toucher, a resolver that
  *					reads the userfaultfd, sends 16 bytes, receives 4 KiB in
  *					place and says CONTINUE, a responder
+ *	floor continue MIB COUNT	the same without responder and network: the data is there
  *	floor stream MIB [apart]	GB/s of one TCP stream with send() into a mapping; apart: sender
  *					and receiver on the first two processors
  *	floor revoke MIB small|huge REPS
@@ -250,6 +251,7 @@ static void touch(int control, int fd, size_t bytes, size_t count)
 	_exit(0);
 }
 
+/* sock -1: nothing is asked for. */
 static void resolve(int uffd, int sock, uint8_t *mine)
 {
 	struct uffd_msg m;
@@ -262,30 +264,41 @@ static void resolve(int uffd, int sock, uint8_t *mine)
 			if (now_ns() - since > 50000 && poll(&pfd, 1, -1) < 0)
 				_exit(0);
 		request[0] = (m.arg.pagefault.address - (uint64_t)AT) / PAGE;
-		if (send(sock, request, sizeof(request), MSG_NOSIGNAL) != sizeof(request) ||
-		    !receive(sock, mine + request[0] * PAGE, PAGE, 50))
+		if (sock >= 0 &&
+		    (send(sock, request, sizeof(request), MSG_NOSIGNAL) != sizeof(request) ||
+		     !receive(sock, mine + request[0] * PAGE, PAGE, 50)))
 			_exit(0);
 		kernel_uffd_continue(uffd, (uint64_t)AT + request[0] * PAGE, PAGE, true);
 	}
 }
 
-static int floor_pagefault(size_t mib, size_t count)
+static pid_t start_responder(int sock, size_t bytes)
 {
-	size_t bytes = mib << 20;
-	int fd = tmpfs_file("never", bytes), source_fd = tmpfs_file("never", bytes), tcp[2], ctl[2];
-	pid_t responder, resolver, toucher;
-	int uffd;
+	int fd = tmpfs_file("never", bytes);
+	pid_t responder = fork();
 
-	must(count <= bytes / PAGE && fallocate(fd, 0, 0, (off_t)bytes) == 0, "fallocate");
-	tcp_pair(tcp);
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ctl) == 0, "socketpair");
-	responder = fork();
 	if (responder == 0) {
-		uint8_t *source = map_at(NULL, source_fd, bytes);
+		uint8_t *source = map_at(NULL, fd, bytes);
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		memset(source, 7, bytes);
-		respond(tcp[1], source);
+		respond(sock, source);
+	}
+	return responder;
+}
+
+static int floor_pagefault(size_t mib, size_t count, bool remote)
+{
+	size_t bytes = mib << 20;
+	int fd = tmpfs_file("never", bytes), tcp[2] = {-1, -1}, ctl[2];
+	pid_t responder = 0, resolver, toucher;
+	int uffd;
+
+	must(count <= bytes / PAGE && fallocate(fd, 0, 0, (off_t)bytes) == 0, "fallocate");
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ctl) == 0, "socketpair");
+	if (remote) {
+		tcp_pair(tcp);
+		responder = start_responder(tcp[1], bytes);
 	}
 	toucher = fork();
 	if (toucher == 0) {
@@ -309,7 +322,8 @@ static int floor_pagefault(size_t mib, size_t count)
 	}
 	waitpid(toucher, NULL, 0);
 	kill(resolver, SIGKILL);
-	kill(responder, SIGKILL);
+	if (remote)
+		kill(responder, SIGKILL);
 	while (wait(NULL) > 0)
 		;
 	return 0;
@@ -606,7 +620,11 @@ static int floor_commit(const char *dir, int count)
 int main(int argc, char **argv)
 {
 	if (argc == 4 && strcmp(argv[1], "pagefault") == 0)
-		return floor_pagefault(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
+		return floor_pagefault(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10),
+				       true);
+	if (argc == 4 && strcmp(argv[1], "continue") == 0)
+		return floor_pagefault(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10),
+				       false);
 	if (argc == 3 && strcmp(argv[1], "stream") == 0)
 		return floor_stream(strtoul(argv[2], NULL, 10), false);
 	if (argc == 4 && strcmp(argv[1], "stream") == 0 && strcmp(argv[3], "apart") == 0)
@@ -620,8 +638,8 @@ int main(int argc, char **argv)
 		return floor_roundtrip(atoi(argv[2]));
 	if (argc == 4 && strcmp(argv[1], "commit") == 0)
 		return floor_commit(argv[2], atoi(argv[3]));
-	fprintf(stderr,
-		"Usage: floor pagefault MIB COUNT | stream MIB [apart] | revoke MIB small|huge "
-		"REPS | agent COUNT | roundtrip COUNT | commit DIR COUNT\n");
+	fprintf(stderr, "Usage: floor pagefault|continue MIB COUNT | stream MIB [apart] | revoke "
+			"MIB small|huge "
+			"REPS | agent COUNT | roundtrip COUNT | commit DIR COUNT\n");
 	return 2;
 }
