@@ -108,6 +108,12 @@
 #ifndef M_NO_FORGET
 #define M_NO_FORGET 0 /* tables that are away stay there when the segment has gone */
 #endif
+#ifndef M_HELD_ABORT
+#define M_HELD_ABORT 0 /* the abort of a held attempt is proposed before the attempt ends */
+#endif
+#ifndef M_HELD_RESUMED
+#define M_HELD_RESUMED 0 /* a new daemon continues the held attempt that its tables show */
+#endif
 
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
@@ -120,9 +126,11 @@
 
 #define MOVE_NEW     0 /* nothing in memory; what the record says is taken up again */
 #define S_CONNECTING 1
-#define S_PREPARING  2
-#define S_FREEZING   3
-#define T_RESERVED   4
+#define S_CONNECTED  2 /* held for its client: T has room, the programs run */
+#define S_PREPARING  3
+#define S_PREPARED   4 /* held for its client: the row is MOVING, the programs run */
+#define S_FREEZING   5
+#define T_RESERVED   6
 
 #define TABLES_HOME   0
 #define TABLES_MOVING 1 /* out of their place; the agent stands in mremap until its event is read */
@@ -273,11 +281,10 @@ end:	do
 	:: atomic { k < n_try && !quiet && IN(msg_refused, k) ->
 		msg_refused = msg_refused & ~BIT(k) }
 
-	/* ---- source: ACCEPT [source_on_accept] */
+	/* ---- source: ACCEPT [source_on_accept]: another ticket where T has lost the reservation */
 	:: atomic { k < n_try && IN(msg_accept, k) && move[SRC(k)] == S_CONNECTING &&
 		    move_c[SRC(k)] == try_conn[k] && inc[SRC(k)] == SRC_INC(k) ->
-		move[SRC(k)] = S_PREPARING; move_k[SRC(k)] = k;
-		cmd_prepare = cmd_prepare | BIT(k) }
+		move[SRC(k)] = S_CONNECTED; move_k[SRC(k)] = k }
 	/* REFUSED of the incarnation that was asked [source_on_refused] */
 	:: atomic { k < n_try && IN(msg_refused, k) && record[SRC(k)] == RECORD_GIVEN &&
 		    record_k[SRC(k)] == k && !IN(cmd_abort_refused, k) ->
@@ -285,7 +292,7 @@ end:	do
 	/* R4: OWNED, the row MOVING(k), k not under way [sweep] */
 	:: atomic { !M_NO_SWEEP && k < n_try && record[SRC(k)] == RECORD_OWNED &&
 		    inc[SRC(k)] == SRC_INC(k) && REGISTERED(SRC(k)) && SHOWS_MOVING(k) &&
-		    !((move[SRC(k)] == S_PREPARING || move[SRC(k)] == S_FREEZING) &&
+		    !(move[SRC(k)] >= S_PREPARING && move[SRC(k)] <= S_FREEZING &&
 		      move_k[SRC(k)] == k) && !IN(cmd_abort_none, k) ->
 		cmd_abort_none = cmd_abort_none | BIT(k) }
 
@@ -382,12 +389,24 @@ end:	do
 		:: else
 		fi;
 		v = 0 }
+	/* CONNECT is repeated while it is held [hold_tick] */
+	:: atomic { move[n] == S_CONNECTED -> move[n] = S_CONNECTING; move_k[n] = 0 }
+	/* the client, or a move that is not held, continues [source_prepare] */
+	:: atomic { move[n] == S_CONNECTED ->
+		move[n] = S_PREPARING; cmd_prepare = cmd_prepare | BIT(move_k[n]) }
 	/* R3: k itself is seen committed, by the life that proposed it [prepared] */
 	:: atomic { move[n] == S_PREPARING && record[n] == RECORD_OWNED &&
 		    E >= PREPARED(move_k[n]) &&
 		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
-		move[n] = S_FREEZING; SAW(n, PREPARED(move_k[n])) }
+		move[n] = S_PREPARED; SAW(n, PREPARED(move_k[n])) }
+	/* [source_freeze] */
+	:: atomic { move[n] == S_PREPARED -> move[n] = S_FREEZING }
+	:: atomic { M_HELD_ABORT && move[n] == S_PREPARED && !IN(cmd_abort_none, move_k[n]) ->
+		cmd_abort_none = cmd_abort_none | BIT(move_k[n]) }
+	:: atomic { M_HELD_RESUMED && move[n] == MOVE_NEW && record[n] == RECORD_OWNED && n_try > 0 &&
+		    SRC(n_try - 1) == n && inc[n] == SRC_INC(n_try - 1) && SHOWS_MOVING(n_try - 1) ->
+		move[n] = S_PREPARED; move_c[n] = try_conn[n_try - 1]; move_k[n] = n_try - 1 }
 	/* [freeze_and_give]: the revoke, then the record */
 	/* moved away, by an agent that has carried out all that it was asked before */
 	:: atomic { move[n] == S_FREEZING && access[n] && !back[n] && !M_NO_REVOKE &&
@@ -406,7 +425,8 @@ end:	do
 	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */
 	:: atomic { record[n] == RECORD_GIVEN && !IN(msg_transfer, K) && !IN(msg_refused, K) ->
 		msg_transfer = msg_transfer | BIT(K) }
-	/* R4: a time-out, a refusal, Ctrl-C, no quorum [source_fail_now, source_give_up] */
+	/* R4: a time-out, a refusal, Ctrl-C, a client that has exited, no quorum [source_fail_now,
+	   source_give_up] */
 	:: atomic { move[n] >= S_CONNECTING && move[n] <= S_FREEZING -> forget(n) }
 	:: atomic { M_GIVEN_TIMES_OUT && record[n] == RECORD_GIVEN && !IN(cmd_abort_none, K) ->
 		cmd_abort_none = cmd_abort_none | BIT(K) }
