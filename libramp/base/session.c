@@ -35,6 +35,7 @@ enum {
 	F_TEXT = 1 << 14,
 	F_RANGES = 1 << 15,
 	F_KNOWN = 1 << 16,
+	F_STEP = 1 << 17,
 };
 
 static const unsigned int fields[SESSION_TYPES] = {
@@ -71,6 +72,9 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_RESERVE] = F_KNOWN | F_SERIAL | F_SEGMENT | F_ADDR | F_LEN | F_SCRATCH,
 	[SESSION_MOVE] = F_KNOWN | F_SERIAL | F_SEGMENT | F_RANGES,
 	[SESSION_RETURN] = F_KNOWN | F_SERIAL | F_FLAGS | F_SEGMENT,
+	[SESSION_CONNECT] = F_KNOWN | F_FLAGS | F_SEGMENT | F_LEN | F_MODE | F_NODE | F_STEP,
+	[SESSION_GO] = F_KNOWN | F_LEN | F_STEP,
+	[SESSION_HELD] = F_KNOWN | F_LEN | F_STEP,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)
@@ -140,6 +144,8 @@ int session_encode(const struct session_msg *msg, void *buf, size_t cap)
 		wire_put_str(&w, msg->text);
 	if (has & F_RANGES)
 		put_ranges(&w, msg);
+	if (has & F_STEP)
+		wire_put_u8(&w, msg->step);
 	return w.bad ? -EMSGSIZE : (int)w.len;
 }
 
@@ -218,6 +224,8 @@ int session_decode(const void *buf, size_t len, struct session_msg *msg)
 		wire_get_str(&r, msg->text, sizeof(msg->text));
 	if (has & F_RANGES)
 		get_ranges(&r, msg);
+	if (has & F_STEP)
+		msg->step = wire_get_u8(&r);
 	return wire_r_done(&r) ? 0 : -EBADMSG;
 }
 

@@ -10,6 +10,7 @@
  *   HELLO                                an agent's session, for the life of its process
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
+ *   CONNECT                              a program of the C API: HELD..., one ANSWER, closed
  *   MEMBER                               a tool: one ANSWER, closed
  *   LISTEN                               a program of the C API: EVENT..., until it hangs up
  *
@@ -145,6 +146,15 @@
  *   <- ANSWER{result, text}        then the daemon closes
  *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
  *
+ *   -> CONNECT{flags, len, segment, mode, node, name, step}   a move in steps, of a segment of this node:
+ *               as MIGRATE (flags: SESSION_WAIT), but it waits after `step`, len ms at most; and
+ *               without SESSION_WAIT the ANSWER comes as soon as the target has taken it. EREMOTE:
+ *               it is not this node's; EALREADY: it is at its target; EUSERS: its user has too many
+ *   <- HELD{len, step}            `step` is reached, and it waits there for len ms
+ *   -> GO{len, step}              it may continue to `step`; HOLD: it waits for len ms from now on, where
+ *               it is CONNECTED, 10 minutes after that at most, and HELD comes once more
+ *   <- ANSWER, -> CANCEL          as of MIGRATE. ETIMEDOUT: it has waited for too long
+ *
  *   -> MEMBER{flags, addr, len, mode, node, name}   root only. mode: enum session_member; node:
  *               which node; FENCE: addr: the incarnation that is to be over, 0: the present one;
  *               ADD: name: its HOST:PORT, len: its capacity in bytes; flags: SESSION_FORCE.
@@ -219,6 +229,9 @@ enum session_type {
 	SESSION_RESERVE,
 	SESSION_MOVE,
 	SESSION_RETURN,
+	SESSION_CONNECT,
+	SESSION_GO,
+	SESSION_HELD,
 	SESSION_TYPES
 };
 
@@ -247,6 +260,14 @@ enum session_member {
 	SESSION_MEMBER_SET,
 };
 
+/* Steps of a move (CONNECT, GO, HELD). */
+enum session_step {
+	SESSION_HOLD, /* GO: no further */
+	SESSION_CONNECTED,
+	SESSION_PREPARED,
+	SESSION_TAKEN,
+};
+
 /* What EVENT tells. */
 enum session_event {
 	SESSION_LISTENING = 1,
@@ -271,6 +292,7 @@ struct session_msg {
 	uint64_t token[2];
 	uint64_t done, all; /* pages; RESULT: all is the extent's bytes */
 	uint8_t mode;
+	uint8_t step; /* enum session_step */
 	char node[RAMP_NODE_NAME_MAX + 1];
 	char name[RAMP_NAME_MAX + 1];
 	char text[SESSION_TEXT_MAX];

@@ -57,7 +57,7 @@ struct listener {
 	struct loop_wake look;
 };
 
-static const struct conn_kind_ops tool_ops, subscriber_ops;
+static const struct conn_kind_ops tool_ops, steps_ops, subscriber_ops;
 
 /* Looks once more when the last client has gone: it may have died of a full store. */
 static void on_look_full(uv_timer_t *timer)
@@ -146,9 +146,13 @@ no_request:
 
 static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 {
-	if (!conn_become(conn, &tool_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
+	bool in_steps = msg->type == SESSION_CONNECT;
+
+	if (!conn_become(conn, in_steps ? &steps_ops : &tool_ops,
+			 in_steps ? QUOTA_STEPS : QUOTA_TOOLS, QUOTA_DEFAULT)) {
 		conn_refuse(conn, SESSION_ANSWER, EUSERS,
-			    "too many tools of this user wait already");
+			    in_steps ? "too many segments of this user are connected already"
+				     : "too many tools of this user wait already");
 		return;
 	}
 	conn_settle(conn);
@@ -184,6 +188,7 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 		take_request(conn, msg);
 		break;
 	case SESSION_MIGRATE:
+	case SESSION_CONNECT:
 	case SESSION_MEMBER:
 		take_tool(conn, msg);
 		break;
@@ -203,9 +208,11 @@ static void wrong_version(struct session_conn *conn, const struct session_msg *m
 	snprintf(text, sizeof(text), "the daemon speaks version %d of the protocol",
 		 SESSION_VERSION);
 	conn_refuse(conn,
-		    msg->type == SESSION_HELLO					  ? SESSION_WELCOME
-		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_MEMBER ? SESSION_ANSWER
-										  : SESSION_RESULT,
+		    msg->type == SESSION_HELLO ? SESSION_WELCOME
+		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_CONNECT ||
+				    msg->type == SESSION_MEMBER
+			    ? SESSION_ANSWER
+			    : SESSION_RESULT,
 		    EPROTO, text);
 }
 
@@ -224,6 +231,8 @@ static void receive_message(struct session_conn *conn)
 		first_message(conn, &msg);
 	else if (conn->tool && msg.type == SESSION_CANCEL)
 		tool_cancel(conn->tool);
+	else if (conn->ops->kind == CONN_STEPS && conn->tool && msg.type == SESSION_GO)
+		tool_go(conn->tool, &msg);
 	else
 		conn_close(conn);
 }
@@ -258,6 +267,7 @@ static void end_subscriber(struct session_conn *conn)
 
 static const struct conn_kind_ops first_ops = {CONN_FIRST, take_message, close_socket};
 static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool};
+static const struct conn_kind_ops steps_ops = {CONN_STEPS, take_message, end_tool};
 static const struct conn_kind_ops subscriber_ops = {CONN_SUBSCRIBER, take_message, end_subscriber};
 
 /* ---- listening ------------------------------------------------------------------------------ */

@@ -261,12 +261,18 @@ struct tool_migrate {
 	uint8_t mode;			  /* enum transfer_mode, unchecked */
 	bool wait;			  /* until STABLE */
 	bool progress, trace;
+	/* It waits after `step` (enum session_step, unchecked), hold_ms at most, until it may continue. */
+	bool in_steps;
+	uint8_t step;
+	uint32_t hold_ms;
 	uid_t uid;
 };
 struct programs_tools {
 	/* Control loop. Is answered exactly once by tool_answer; tool_progress may come before. */
 	void (*migrate)(void *arg, struct tool_request *request, const struct tool_migrate *what);
 	void (*cancel)(void *arg, struct tool_request *request); /* Ctrl-C, or the tool is gone */
+	/* A move in steps may continue to `step`; SESSION_HOLD: it waits for hold_ms from now on. */
+	void (*go)(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms);
 	void *arg;
 };
 void programs_set_tools(struct programs *programs, const struct programs_tools *tools);
@@ -288,6 +294,8 @@ void programs_set_members(struct programs *programs, programs_member *fn, void *
 void tool_answer(struct tool_request *request, int result, const char *text); /* control loop */
 void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
 		   const char *state); /* control loop */
+/* Says that a move in steps waits after `step`, for ms. Control loop. */
+void tool_held(struct tool_request *request, uint8_t step, uint32_t ms);
 /* Sends one step of a trace. page: of a page fault, else UINT64_MAX; node "": a remark. Control
    loop. */
 void tool_step(struct tool_request *request, const char *node, uint64_t page, uint64_t at_ns,

@@ -1,6 +1,8 @@
 /*
  * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
  *
+ * A move in steps (CONNECT) is a tool's request, too, with GO on the way.
+ *
  * A tool_request is counted. Its connection has a reference until it hangs up, its handler until
  * tool_answer, and a message on its way between the two has one. A tool that hangs up, or says
  * CANCEL, asks once to cancel. The answer still comes, and goes nowhere where the tool has hung up.
@@ -98,6 +100,11 @@ static struct tool_member *member_of(const struct session_msg *msg)
 	return member;
 }
 
+static uint32_t tool_ms(uint64_t ms)
+{
+	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid)
 {
@@ -115,6 +122,9 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	tool->what.wait = msg->flags & SESSION_WAIT;
 	tool->what.progress = msg->flags & SESSION_WATCH;
 	tool->what.trace = msg->flags & SESSION_TRACE;
+	tool->what.in_steps = msg->type == SESSION_CONNECT;
+	tool->what.step = msg->step;
+	tool->what.hold_ms = tool_ms(msg->len);
 	tool->what.uid = uid;
 	if (msg->type == SESSION_MEMBER) {
 		tool->member = member_of(msg);
@@ -147,6 +157,39 @@ void tool_cancel(struct tool_request *tool)
 	loop_post(tool->programs->loop, run_cancel, tool);
 }
 
+/* A GO on its way to the handler. */
+struct going {
+	struct tool_request *tool;
+	uint8_t step;
+	uint32_t hold_ms;
+};
+
+static void run_go(void *arg)
+{
+	struct going *going = arg;
+	struct tool_request *tool = going->tool;
+	struct programs *p = tool->programs;
+
+	if (tool->begun && !tool->answered && p->tools.go && !atomic_load(&p->closing))
+		p->tools.go(p->tools.arg, tool, going->step, going->hold_ms);
+	tool_put(tool, 1);
+	free(going);
+}
+
+/* Posted, as tool_cancel is. Without memory it is as if the program had exited. */
+void tool_go(struct tool_request *tool, const struct session_msg *go)
+{
+	struct going *going = malloc(sizeof(*going));
+
+	if (!going) {
+		tool_cancel(tool);
+		return;
+	}
+	*going = (struct going){.tool = tool, .step = go->step, .hold_ms = tool_ms(go->len)};
+	tool->refs++;
+	loop_post(tool->programs->loop, run_go, going);
+}
+
 void tool_gone(struct tool_request *tool)
 {
 	tool_cancel(tool);
@@ -171,6 +214,14 @@ void tool_progress(struct tool_request *tool, uint64_t done_pages, uint64_t all_
 		return;
 	snprintf(msg.text, sizeof(msg.text), "%s", state);
 	conn_send(tool->conn, &msg);
+}
+
+void tool_held(struct tool_request *tool, uint8_t step, uint32_t ms)
+{
+	struct session_msg msg = {.type = SESSION_HELD, .step = step, .len = ms};
+
+	if (tool->conn)
+		conn_send(tool->conn, &msg);
 }
 
 void tool_step(struct tool_request *tool, const char *node, uint64_t page, uint64_t at_ns,

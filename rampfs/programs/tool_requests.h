@@ -17,6 +17,7 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid);
 void tool_gone(struct tool_request *tool); /* it has hung up: cancels, sends nothing more */
 void tool_cancel(struct tool_request *tool);
+void tool_go(struct tool_request *tool, const struct session_msg *go);
 /* On a worker. Takes the request over. */
 void punch_begin(struct client_request *request);
 

@@ -18,8 +18,14 @@
  *   source                                                   what holds in the state
  *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
  *   S_CHECKING -> S_CONNECTING            [checked]          the same; populated pages are known
- *   S_CONNECTING -> S_PREPARING           [source_on_accept] the same; T has room for k
- *   S_PREPARING -> S_FREEZING             [prepared]         row MOVING(k), of this life (R3)
+ *   S_CONNECTING -> S_PREPARING           [source_prepare]   the same; T has room for k
+ *   S_CONNECTING -> S_CONNECTED           [hold_connected]   the same; the client says when
+ *   S_CONNECTED -> S_CONNECTING           [source_connect_again] T is asked whether it has
+ *   S_CONNECTED -> S_PREPARING            [source_prepare]   the same
+ *   S_CONNECTED -> S_CHECKING             [hold_look, source_go] row or size changed
+ *   S_PREPARING -> S_FREEZING             [source_freeze]    row MOVING(k), of this life (R3)
+ *   S_PREPARING -> S_PREPARED             [hold_prepared]    the same; the client says when
+ *   S_PREPARED -> S_FREEZING              [source_freeze]    the same
  *   S_PREPARING -> S_CHECKING             [prepare_failed]   row changed by something else
  *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, no access here
  *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen; T reads
@@ -34,9 +40,11 @@
  *   S_ROLLED_BACK -> S_FREEING            [free_it]          the segment is unlinked
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
+ *   S_CONNECTED -> END                    [source_fail_now]  the same
  *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
- *   S_PREPARING -> ABORTING               [source_give_up]   row in k, nothing frozen (R4)
+ *   S_CONNECTED -> END                    [source_prepare_late] the same
+ *   S_PREPARING, S_PREPARED -> ABORTING   [source_give_up]   row in k, nothing frozen (R4)
  *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
  *   NEW -> ABORTING                       [sweep]            the same, left by an earlier life
  *   NEW -> S_GIVEN                        [given_take_up]    found GIVEN
@@ -81,9 +89,12 @@ static const struct {
 	[MOVE_NEW] = {"new", BIT(S_CHECKING) | BIT(S_GIVEN) | BIT(ABORTING) | BIT(T_RESERVING) |
 				     BIT(T_TAKEN)},
 	[S_CHECKING] = {"checking", BIT(S_CONNECTING) | BIT(MOVE_END)},
-	[S_CONNECTING] = {"connecting", BIT(S_PREPARING) | BIT(MOVE_END)},
-	[S_PREPARING] = {"preparing",
-			 BIT(S_FREEZING) | BIT(ABORTING) | BIT(S_CHECKING) | BIT(MOVE_END)},
+	[S_CONNECTING] = {"connecting", BIT(S_CONNECTED) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_CONNECTED] = {"connected",
+			 BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_FREEZING) | BIT(ABORTING) |
+					      BIT(S_CHECKING) | BIT(MOVE_END)},
+	[S_PREPARED] = {"prepared", BIT(S_FREEZING) | BIT(ABORTING)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
@@ -181,7 +192,9 @@ static bool holds(struct move *m)
 	switch (m->state) {
 	case S_CHECKING:
 	case S_CONNECTING:
+	case S_CONNECTED:
 	case S_PREPARING:
+	case S_PREPARED:
 	case S_COPYING:
 		return record.kind == RECORD_OWNED;
 	case S_GIVEN:

@@ -18,6 +18,8 @@
  *   AGAIN -> NEW          [move_request_tick]       after AGAIN_MS
  *   any -> answered       [move_request_done]
  *
+ * A request of a move in steps says how far it may go; move_request_go_on lets it go further.
+ *
  * How it fails: every wait has the request's deadline. Before GIVEN the move is cancelled then, and
  * the request fails; after it the answer is EINPROGRESS, and the move continues by itself. An owner
  * that goes down is asked again when it is back: one that ends gives no answer, and the tables show
@@ -37,6 +39,7 @@
 #include "move_request_remote.h"
 #include "source.h"
 #include "source_connect.h"
+#include "source_hold.h"
 #include "target_pull.h"
 
 #define QUORUM_MS 5000u /* without a quorum, until EROFS */
@@ -262,6 +265,26 @@ static bool still_means(struct move_request *req, const struct segment_row *row)
 	return false;
 }
 
+/* A move in steps is asked for by a program that has the segment, where it is. Returns whether the
+   request was answered. */
+static bool not_in_steps(struct move_request *req, const struct segment_row *row,
+			 const struct node_row *dst)
+{
+	char owner[RAMP_NODE_NAME_MAX + 1];
+
+	if (!req->spec.in_steps)
+		return false;
+	if (row->node == req->spec.dst && req->step < SESSION_TAKEN) {
+		move_request_fail(req, EALREADY, "it is on node %s already", dst->name);
+		return true;
+	}
+	if (row->node == req->t->self || row->node == req->spec.dst)
+		return false;
+	move_node_name(req->t, row->node, owner);
+	move_request_fail(req, EREMOTE, "it is on node %s", owner);
+	return true;
+}
+
 void move_request_begin(struct move_request *req)
 {
 	struct transfers *t = req->t;
@@ -293,6 +316,8 @@ void move_request_begin(struct move_request *req)
 		move_request_fail(req, ENOENT, "no such node");
 		return;
 	}
+	if (not_in_steps(req, &row, &node))
+		return;
 	if (row.node == req->spec.dst) {
 		bool wait = req->spec.wait_stable && !req->cancelled && row.phase != SEGMENT_STABLE;
 
@@ -409,6 +434,22 @@ void move_request_tick(struct move_request *req)
 	} else {
 		move_request_arm(req, 0);
 	}
+}
+
+void move_request_go_on(struct move_request *req, enum session_step step, uint32_t hold_ms)
+{
+	struct move *m = move_find(req->t, req->spec.id);
+
+	if (!req->spec.in_steps || req->cancelled)
+		return;
+	if (step > req->step)
+		req->step = (uint8_t)step;
+	if (!m || m->request != req)
+		return; /* it continues when it has come so far */
+	if (step == SESSION_HOLD)
+		hold_extend(m, hold_ms);
+	else
+		source_go(m);
 }
 
 void move_request_cancel(struct move_request *req)

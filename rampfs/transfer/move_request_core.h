@@ -33,9 +33,11 @@ struct move_request {
 	uint64_t no_quorum_since_ms; /* 0: a quorum answered at the last look */
 	bool of_node;		     /* another node has asked this one (move_request_peer.c) */
 	bool cancelled, gave_up;
-	bool unheard;	   /* MOVING: the node that asks has hung up */
-	ramp_node_t owner; /* REMOTE, SEEING */
-	uint64_t epoch;	   /* SEEING: the row's, which our tables must show */
+	bool unheard;			       /* MOVING: the node that asks has hung up */
+	ramp_node_t owner;		       /* REMOTE, SEEING */
+	uint64_t epoch;			       /* SEEING: the row's, which our tables must show */
+	uint8_t step;			       /* spec.in_steps: how far it may go by now */
+	uint64_t held_since_ms, held_until_ms; /* 0: it was not connected yet */
 };
 
 /* ---- beginning ------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
  * The source's end from ACCEPT to GIVEN, and the target's verdicts. (Before it: source_connect.c.
  * After it: given.c.)
  *
- * Happy path: ACCEPT makes the source propose prepare(k). When it is committed, and the source's
+ * Happy path: ACCEPT makes the source propose prepare(k), at once or when its client says
+ * so (source_hold.c). When it is committed, and the source's
  * own tables show it, a worker goes through the window (source_window.c): GIVEN is recorded and
  * TRANSFER sent. TAKEN comes, programs are told, and given.c does the rest.
  *
@@ -22,18 +23,36 @@
 #include "move_meta.h"
 #include "move_request_core.h"
 #include "source_connect.h"
+#include "source_hold.h"
 #include "source_window.h"
 
 /* ---- S_CONNECTING: ACCEPT -------------------------------------------------------------------- */
 
-/* R3: prepare carries (epoch, k) and both incarnations (R1). */
 static void prepared(struct move *m, const struct meta_reply *reply);
+
+/* R3: prepare carries (epoch, k) and both incarnations (R1). */
+static void source_prepare(struct move *m)
+{
+	struct meta_command command = {
+		.type = META_PREPARE,
+		.epoch = m->row_epoch,
+		.node = m->peer,
+		.node_inc = m->peer_inc,
+		.src = m->t->self,
+		.src_inc = m->t->incarnation,
+	};
+
+	memcpy(command.new_name, m->name, sizeof(command.new_name));
+	m->source.fail_code = 0;
+	move_go(m, m->state, S_PREPARING);
+	source_show_state(m);
+	move_propose(m, &command, prepared);
+}
 
 static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
 {
 	struct transfers *t = arg;
-	struct meta_command command = {.type = META_PREPARE};
 	struct msg_accept a;
 	struct move *m;
 
@@ -48,16 +67,10 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	loop_rt_boost(t->loop, WINDOW_MS);
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
-	command.epoch = m->row_epoch;
-	command.node = m->peer;
-	command.node_inc = m->peer_inc;
-	command.src = t->self;
-	command.src_inc = t->incarnation;
-	memcpy(command.new_name, m->name, sizeof(command.new_name));
-	m->source.fail_code = 0;
-	move_go(m, S_CONNECTING, S_PREPARING);
-	source_show_state(m);
-	move_propose(m, &command, prepared);
+	if (hold_lets(m, SESSION_PREPARED))
+		source_prepare(m);
+	else
+		hold_connected(m);
 }
 
 /* ---- S_PREPARING ----------------------------------------------------------------------------- */
@@ -103,6 +116,12 @@ static void frozen(struct move *m)
 		source_given(m);
 }
 
+static void source_freeze(struct move *m)
+{
+	move_go(m, m->state, S_FREEZING);
+	move_work(m, source_freeze_work, frozen);
+}
+
 /* R3: the source continues only where the committed prepare is its own attempt's, in the daemon
    life that proposed it. */
 static void prepared(struct move *m, const struct meta_reply *reply)
@@ -128,8 +147,32 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 		source_give_up(m);
 		return;
 	}
-	move_go(m, S_PREPARING, S_FREEZING);
-	move_work(m, source_freeze_work, frozen);
+	if (hold_lets(m, SESSION_TAKEN))
+		source_freeze(m);
+	else
+		hold_prepared(m);
+}
+
+/* The target may have been away: what it has kept in memory for the move is gone then. */
+void source_go(struct move *m)
+{
+	bool up = peer_up(m->t->peers, m->peer);
+
+	if (m->state == S_CONNECTED && hold_lets(m, SESSION_PREPARED)) {
+		loop_rt_boost(m->t->loop, WINDOW_MS);
+		if (!hold_fits(m))
+			source_again(m, S_CONNECTED);
+		else if (up)
+			source_prepare(m);
+		else
+			source_connect_again(m);
+	} else if (m->state == S_PREPARED && hold_lets(m, SESSION_TAKEN)) {
+		loop_rt_boost(m->t->loop, WINDOW_MS);
+		if (up)
+			source_freeze(m);
+		else
+			hold_again(m);
+	}
 }
 
 /* ---- S_FREEZING to S_LEFT: the target's verdicts --------------------------------------------- */
@@ -155,6 +198,8 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
 	m->source.got_taken = true;
+	if (m->request && m->request->spec.in_steps && !m->request->spec.wait_stable)
+		move_answer(m, 0, "");
 	if (m->state == S_GIVEN && !m->working)
 		given_leave(m);
 }
@@ -215,6 +260,8 @@ void source_tick(struct move *m)
 		return;
 	if (m->state == S_CONNECTING)
 		source_connecting_tick(m);
+	else if (m->state == S_CONNECTED || m->state == S_PREPARED)
+		hold_tick(m);
 	else if (m->state == S_COPYING)
 		copy_source_tick(m);
 	else
@@ -225,6 +272,8 @@ void source_look(struct move *m)
 {
 	if (m->state == S_CONNECTING)
 		source_connecting_look(m);
+	else if (m->state == S_CONNECTED)
+		hold_look(m);
 	else if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
 		given_look(m);
 }
@@ -245,6 +294,11 @@ bool source_cancel(struct move *m, int code, const char *text)
 			source_fail(m, code, "%s", text);
 		source_say_close(m);
 		source_fail_now(m);
+		return true;
+	case S_CONNECTED:
+	case S_PREPARED:
+		source_fail(m, code, "%s", text);
+		hold_end(m);
 		return true;
 	case S_CHECKING:
 	case S_PREPARING:

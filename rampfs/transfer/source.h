@@ -8,6 +8,8 @@
 
 void source_look(struct move *m);
 void source_tick(struct move *m);
+/* The client of a move in steps lets it continue: it does, where it waits. */
+void source_go(struct move *m);
 /* Gives up before GIVEN; may answer at once, and then there is no request any more. Returns false
    where it is too late. */
 bool source_cancel(struct move *m, int code, const char *text);

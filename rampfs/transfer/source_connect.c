@@ -132,6 +132,15 @@ static void check_work(struct move *m)
 	trace_step(m->trace, "no program is in the way");
 }
 
+/* S_CONNECTING begins: CONNECT is sent until the target answers. */
+static void connect_begin(struct move *m)
+{
+	m->heard_ms = m->since_ms;
+	m->backoff_ms = CONNECT_AGAIN_MS;
+	connect_send(m);
+	move_retry(m);
+}
+
 static void checked(struct move *m)
 {
 	if (m->work_rc)
@@ -144,11 +153,17 @@ static void checked(struct move *m)
 		return;
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
-	m->heard_ms = m->since_ms;
 	source_show_state(m);
-	m->backoff_ms = CONNECT_AGAIN_MS;
-	connect_send(m);
-	move_retry(m);
+	connect_begin(m);
+}
+
+void source_connect_again(struct move *m)
+{
+	m->source.fail_code = 0;
+	m->source.not_yet_ms = 0;
+	m->source.got_in_progress = false;
+	move_go(m, S_CONNECTED, S_CONNECTING);
+	connect_begin(m);
 }
 
 /* Begins an attempt: with R2's random id, and the row's epoch, which prepare will compare (R3). */

@@ -13,6 +13,8 @@ void source_start(struct transfers *t, struct move_request *req, const struct se
 void source_again(struct move *m, enum move_state from);
 /* S_CONNECTING: ends where the row is MOVING in another attempt. */
 void source_connecting_look(struct move *m);
+/* From S_CONNECTED: asks the target again whether it has room. */
+void source_connect_again(struct move *m);
 /* S_CONNECTING: repeats CONNECT, or gives up. */
 void source_connecting_tick(struct move *m);
 void source_connect_listen(struct transfers *t);

@@ -22,6 +22,11 @@ static void tool_watch(void *arg, uint64_t done_pages, uint64_t all_pages, const
 	tool_progress(arg, done_pages, all_pages, state);
 }
 
+static void tool_waits(void *arg, enum session_step step, uint32_t ms)
+{
+	tool_held(arg, (uint8_t)step, ms);
+}
+
 static void tool_traced(void *arg, const struct transfer_step *step)
 {
 	tool_step(arg, step->node_name, step->page, step->at_ns, step->name);
@@ -50,6 +55,9 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		move_request_start(t, &mr, tool_done, request);
 	} else if (what->mode > TRANSFER_COPY) {
 		tool_answer(request, -EINVAL, "unknown mode");
+	} else if (what->in_steps &&
+		   (what->step < SESSION_CONNECTED || what->step > SESSION_TAKEN)) {
+		tool_answer(request, -EINVAL, "unknown step");
 	} else if (meta_node_by_name(t->meta, what->dst_node, &node)) {
 		tool_answer(request, ramp_err_set(&err, ENOENT, "no such node: %s", what->dst_node),
 			    err.text);
@@ -63,6 +71,10 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		mr.wait_stable = what->wait;
 		mr.progress = what->progress ? tool_watch : NULL;
 		mr.step = what->trace ? tool_traced : NULL;
+		mr.in_steps = what->in_steps;
+		mr.first_step = what->step;
+		mr.hold_ms = what->hold_ms;
+		mr.held = tool_waits;
 		move_request_start(t, &mr, tool_done, request);
 	}
 }
@@ -85,11 +97,20 @@ static void tool_cancelled(void *arg, struct tool_request *request)
 		move_request_cancel(req);
 }
 
+static void tool_goes_on(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms)
+{
+	struct move_request *req = find_request(arg, request);
+
+	if (req)
+		move_request_go_on(req, step, hold_ms);
+}
+
 void tool_moves_listen(struct transfers *t)
 {
 	struct programs_tools tools = {
 		.migrate = tool_migrate_asked,
 		.cancel = tool_cancelled,
+		.go = tool_goes_on,
 		.arg = t,
 	};
 

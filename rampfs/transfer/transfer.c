@@ -254,12 +254,15 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 
 void transfers_refuse_new(struct transfers *t)
 {
-	struct move *m;
+	struct move *m, *next;
 
 	t->take_no_more = true;
 	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
-		LIST_FOREACH (m, &t->moves[i], link) {
-			if (m->state >= T_RESERVING && m->state <= T_TAKEN)
+		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
+			next = LIST_NEXT(m, link);
+			if (m->state == S_CONNECTED || m->state == S_PREPARED)
+				source_cancel(m, EINTR, "its node is being unmounted");
+			else if (m->state >= T_RESERVING && m->state <= T_TAKEN)
 				target_prefetch(m);
 			else if (m->state == S_LEFT && m->source.row_shows_target)
 				given_prefetch_all(m);

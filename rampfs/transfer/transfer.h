@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/ids.h"
 #include "base/loop.h"
+#include "base/session.h"
 #include "base/trace.h"
 #include "memory/store.h"
 #include "meta/meta.h"
@@ -97,6 +98,13 @@ struct migrate_request {
 	bool wait_stable;    /* answer when it is STABLE; else when this node's tables and (waited
 				for 1 s at most) the target's show it */
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
+	/* It waits after `first_step` for transfers' client (tool_moves.c), hold_ms at most (0: the usual
+	   time), and says so by `held`; and without wait_stable it is answered as soon as the target
+	   has taken it. Of a segment of this node alone. */
+	bool in_steps;
+	uint8_t first_step; /* enum session_step */
+	uint32_t hold_ms;
+	void (*held)(void *arg, enum session_step step, uint32_t ms);
 	/* Reports progress on the control loop; or NULL. */
 	void (*progress)(void *arg, uint64_t pages_done, uint64_t pages_all, const char *state);
 	/* The migration is traced; called for its steps, in order, before `done`. Or NULL. */
@@ -108,7 +116,8 @@ typedef void migrate_done(void *arg, int result, const char *text);
 /*
  * Moves a segment to another node's directory; any node may ask (a node that is not the source
  * sends MIGRATE and hands back the answer). Returns a handle for transfers_cancel.
- * Results: 0, EEXIST, EHOSTUNREACH, ENOSPC, EBUSY, EROFS, EINPROGRESS, EINTR (cancelled), ENOENT.
+ * Results: 0, EEXIST, EHOSTUNREACH, ENOSPC, EBUSY, EROFS, EINPROGRESS, EINTR (cancelled), ENOENT; in steps
+ * also EREMOTE, EALREADY (it is there) and ETIMEDOUT.
  */
 uint64_t transfers_migrate(struct transfers *transfers, const struct migrate_request *request,
 			   migrate_done *done, void *arg);

@@ -44,6 +44,7 @@ void fuzz_seeds(void)
 		.done = 7,
 		.all = 8,
 		.mode = 1,
+		.step = 2,
 		.node = "b",
 		.name = "cache",
 		.text = "rampfs: a/cache is now on node b",

@@ -582,7 +582,7 @@ START_TEST(a_flood_of_connections_gets_little_of_the_control_thread)
 	int tool;
 
 	world_programs_stop();
-	world.tools = (struct programs_tools){on_migrate, on_cancel, NULL};
+	world.tools = (struct programs_tools){.migrate = on_migrate, .cancel = on_cancel};
 	world_programs_start();
 	tool = connect_raw();
 	ck_assert_int_eq(session_send(tool, &msg, NULL, 0, 0), 0);
@@ -691,7 +691,7 @@ START_TEST(a_tool_is_answered_and_may_cancel)
 	int sock;
 
 	world_programs_stop();
-	world.tools = (struct programs_tools){on_migrate, on_cancel, NULL};
+	world.tools = (struct programs_tools){.migrate = on_migrate, .cancel = on_cancel};
 	world_programs_start();
 	sock = connect_raw();
 	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
@@ -727,6 +727,84 @@ START_TEST(a_tool_is_answered_and_may_cancel)
 	for (int i = 0; i < 5000 && cancels < 2; i++)
 		usleep(1000);
 	ck_assert_int_eq(cancels, 2);
+}
+END_TEST
+
+static struct session_msg went; /* with what the handler was called */
+
+static void on_go(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms)
+{
+	(void)arg;
+	went = (struct session_msg){.step = step, .len = hold_ms};
+	tool_held(request, SESSION_PREPARED, 4000);
+	tool_answer(request, 0, "");
+}
+
+START_TEST(a_move_in_steps_hears_its_program)
+{
+	struct session_msg msg = {.type = SESSION_CONNECT,
+				  .flags = SESSION_WAIT,
+				  .step = SESSION_CONNECTED,
+				  .len = 1000};
+	int sock;
+
+	world_programs_stop();
+	world.tools =
+		(struct programs_tools){.migrate = on_migrate, .cancel = on_cancel, .go = on_go};
+	world_programs_start();
+	sock = connect_raw();
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	msg = (struct session_msg){.type = SESSION_GO, .step = SESSION_PREPARED, .len = 5};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_HELD);
+	ck_assert_uint_eq(msg.step, SESSION_PREPARED);
+	ck_assert_uint_eq(msg.len, 4000);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert(hung_up(sock));
+	close(sock);
+	ck_assert(what_asked.in_steps && what_asked.step == SESSION_CONNECTED);
+	ck_assert_uint_eq(what_asked.hold_ms, 1000);
+	ck_assert(went.step == SESSION_PREPARED && went.len == 5);
+
+	/* GO is for moves in steps alone. */
+	sock = connect_raw();
+	msg = (struct session_msg){.type = SESSION_MIGRATE, .flags = SESSION_WAIT};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	msg = (struct session_msg){.type = SESSION_GO, .step = SESSION_TAKEN};
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	ck_assert(hung_up(sock));
+	close(sock);
+}
+END_TEST
+
+/* Each keeps room at its target. */
+START_TEST(one_user_has_few_moves_in_steps)
+{
+	struct session_msg msg = {
+		.type = SESSION_CONNECT, .flags = SESSION_WAIT, .step = SESSION_CONNECTED};
+	struct pollfd ready[65];
+	int socks[65];
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){.migrate = on_migrate, .cancel = on_cancel};
+	world_programs_start();
+	for (int i = 0; i < 65; i++) {
+		socks[i] = connect_raw();
+		ready[i] = (struct pollfd){.fd = socks[i], .events = POLLIN};
+		ck_assert_int_eq(session_send(socks[i], &msg, NULL, 0, 0), 0);
+	}
+	ck_assert_int_eq(poll(ready, 65, 20000), 1); /* which of them is the last is not known */
+	for (int i = 0; i < 65; i++) {
+		if (!ready[i].revents)
+			continue;
+		ck_assert_int_eq(session_recv(socks[i], &msg, NULL, NULL, 0), 0);
+		ck_assert_int_eq(msg.type, SESSION_ANSWER);
+		ck_assert_uint_eq(msg.result, EUSERS);
+	}
+	for (int i = 0; i < 65; i++)
+		close(socks[i]);
 }
 END_TEST
 
@@ -979,6 +1057,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_refused_request_wakes_one_thread_of_the_pool);
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
+	tcase_add_test(tc, a_move_in_steps_hears_its_program);
+	tcase_add_test(tc, one_user_has_few_moves_in_steps);
 }
 
 int main(int argc, char **argv)

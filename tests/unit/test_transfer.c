@@ -767,6 +767,7 @@ static Suite *move_stories(void)
 	tcase_add_loop_test(tc, tables_are_behind, 0, 3);
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
 	add_ask_stories(suite);
+	add_steps_stories(suite);
 	add_kill_stories(suite);
 	return suite;
 }

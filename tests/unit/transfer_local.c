@@ -168,6 +168,13 @@ void tool_step(struct tool_request *request, const char *node, uint64_t page, ui
 	(void)name;
 }
 
+void tool_held(struct tool_request *request, uint8_t step, uint32_t ms)
+{
+	(void)request;
+	(void)step;
+	(void)ms;
+}
+
 void tool_progress(struct tool_request *request, uint64_t done_pages, uint64_t all_pages,
 		   const char *state)
 {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "transfer/move_request.h"
 #include "transfer/tool_moves.h"
 #include "transfer_world.h"
 
@@ -56,6 +57,22 @@ static void answered(void *arg, int result, const char *text)
 	atomic_store(&answer->done, true);
 }
 
+static void held(void *arg, enum session_step step, uint32_t ms)
+{
+	struct answer *answer = arg;
+
+	(void)ms;
+	atomic_store(&answer->held, (uint8_t)step);
+}
+
+static void go(const struct command *c)
+{
+	struct move_request *req = move_request_find(d.transfers, d.handles[c->ask]);
+
+	if (req)
+		move_request_go_on(req, c->step, c->hold_ms);
+}
+
 static void migrate(const struct command *c)
 {
 	struct migrate_request request = {
@@ -64,6 +81,10 @@ static void migrate(const struct command *c)
 		.dst = c->dst,
 		.timeout_ms = c->timeout_ms,
 		.wait_stable = c->wait,
+		.in_steps = c->step != 0,
+		.first_step = c->step,
+		.hold_ms = c->hold_ms,
+		.held = held,
 		.mode = (enum transfer_mode)atomic_load(&world->mode),
 	};
 
@@ -156,6 +177,9 @@ static void carry_out(void *arg)
 		break;
 	case ORDER_CANCEL:
 		transfers_cancel(d.transfers, d.handles[order->command.ask]);
+		break;
+	case ORDER_GO:
+		go(&order->command);
 		break;
 	case ORDER_CREATE:
 		create(&order->command, &reply);

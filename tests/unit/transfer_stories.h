@@ -20,6 +20,9 @@ double seconds(void);
 /* transfer_asks.c */
 void add_ask_stories(Suite *suite);
 
+/* transfer_steps.c */
+void add_steps_stories(Suite *suite);
+
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);
 void add_copy_kill_stories(Suite *suite);

@@ -547,6 +547,31 @@ int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t tim
 	return command.ask;
 }
 
+int world_connect(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, enum session_step step,
+		  uint32_t hold_ms)
+{
+	struct command command = {
+		.order = ORDER_MIGRATE,
+		.ask = n_asks++ % ASKS,
+		.id = id,
+		.dst = dst,
+		.step = (uint8_t)step,
+		.hold_ms = hold_ms,
+	};
+
+	memset(&world->answers[command.ask], 0, sizeof(world->answers[0]));
+	snprintf(command.name, sizeof(command.name), "%s", world_row(id).name);
+	order(node, command);
+	return command.ask;
+}
+
+void world_go(ramp_node_t node, int ask, enum session_step step, uint32_t hold_ms)
+{
+	order(node,
+	      (struct command){
+		      .order = ORDER_GO, .ask = ask, .step = (uint8_t)step, .hold_ms = hold_ms});
+}
+
 int world_answer(int ask)
 {
 	eventually(atomic_load(&world->answers[ask].done));

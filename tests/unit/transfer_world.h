@@ -58,6 +58,7 @@ struct fault {
 
 struct answer {
 	atomic_bool done;
+	_Atomic uint8_t held; /* in steps: where it waits (enum session_step) */
 	int result;
 	char text[RAMP_ERR_TEXT_BYTES];
 };
@@ -171,6 +172,10 @@ void world_hold_reservation(ramp_node_t node);
 void world_wait_reservation(ramp_node_t node);
 /* Asks `node` to move; world_answer waits for it. */
 int world_ask(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, uint32_t timeout_ms, bool wait);
+/* The same, in steps: it waits after `step`, hold_ms at most (0: the usual time). */
+int world_connect(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, enum session_step step,
+		  uint32_t hold_ms);
+void world_go(ramp_node_t node, int ask, enum session_step step, uint32_t hold_ms);
 int world_answer(int ask);
 const char *world_text(int ask);
 void world_cancel(ramp_node_t node, int ask);
@@ -223,6 +228,7 @@ int world_node_main(ramp_node_t node, int sock); /* transfer_node.c: a daemon */
 enum order {
 	ORDER_MIGRATE = 1,
 	ORDER_CANCEL,
+	ORDER_GO,
 	ORDER_CREATE,
 	ORDER_RECORD,
 	ORDER_RECLAIM,
@@ -237,7 +243,8 @@ struct command {
 	int ask;
 	ramp_segment_t id;
 	ramp_node_t dst;
-	uint32_t timeout_ms;
+	uint32_t timeout_ms, hold_ms;
+	uint8_t step; /* enum session_step; 0: not in steps */
 	bool wait;
 	char name[RAMP_NAME_MAX + 1];
 };

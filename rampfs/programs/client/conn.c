@@ -94,6 +94,8 @@ void conn_leave(struct session_conn *conn)
 		quota_give(conn->programs->quota, conn->uid, QUOTA_PENDING, 1);
 	else if (conn->ops->kind == CONN_TOOL || conn->ops->kind == CONN_SUBSCRIBER)
 		quota_give(conn->programs->quota, conn->uid, QUOTA_TOOLS, 1);
+	else if (conn->ops->kind == CONN_STEPS)
+		quota_give(conn->programs->quota, conn->uid, QUOTA_STEPS, 1);
 	uv_close((uv_handle_t *)&conn->poll, on_conn_closed);
 }
 

@@ -19,7 +19,7 @@ struct client;
 struct subscriber;
 struct tool_request;
 
-enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL, CONN_SUBSCRIBER };
+enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL, CONN_STEPS, CONN_SUBSCRIBER };
 
 /* The handlers of a kind of connection; listener.c and session_start.c give them. */
 struct conn_kind_ops {

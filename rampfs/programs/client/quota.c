@@ -37,6 +37,7 @@ static const struct {
 	[QUOTA_BROKER] = {"userfaultfds on their way", 16},
 	[QUOTA_REQUESTS] = {"requests that wait", 1024},
 	[QUOTA_TOOLS] = {"tools", 1024},
+	[QUOTA_STEPS] = {"moves in steps", 64},
 	[QUOTA_TOKENS] = {"tokens", 2048},
 };
 

@@ -16,6 +16,7 @@ enum quota_kind {
 	QUOTA_BROKER,
 	QUOTA_REQUESTS,
 	QUOTA_TOOLS,
+	QUOTA_STEPS, /* moves that are made in steps: each keeps room at its target */
 	QUOTA_TOKENS,
 	QUOTA_KINDS
 };
