@@ -19,6 +19,7 @@
 #include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
+#include "move.h"
 
 #define EXPORT	__attribute__((visibility("default")))
 #define AWAY_MS 10000u /* without a daemon */
@@ -119,38 +120,44 @@ static void move_free(struct ramp_move *move)
 	free(move);
 }
 
-static void put_migrate(struct session_msg *msg, uint64_t id, const char *node,
-			const struct ramp_move_options *options)
+static int check(const char *call, const char *node, const struct ramp_move_options *options)
 {
+	if (!node || !node[0] || strlen(node) > RAMP_NODE_NAME_MAX)
+		return error_set(EINVAL, call, "no name of a node");
+	if (options && (unsigned)options->mode > RAMP_COPY)
+		return error_set(EINVAL, call, "no such mode");
+	if (options && options->new_name &&
+	    (!options->new_name[0] || strlen(options->new_name) > RAMP_NAME_MAX))
+		return error_set(EINVAL, call, "no name of a segment");
+	return 0;
+}
+
+int move_put_request(struct session_msg *msg, const char *call, uint64_t id, const char *node,
+		     const struct ramp_move_options *options)
+{
+	int rc = check(call, node, options);
+
+	if (rc)
+		return rc;
 	msg->type = SESSION_MIGRATE;
 	msg->segment = id;
 	snprintf(msg->node, sizeof(msg->node), "%s", node);
 	if (!options)
-		return;
+		return 0;
 	msg->mode = (uint8_t)options->mode;
 	msg->flags =
 		(options->wait_whole ? SESSION_WAIT : 0) | (options->progress ? SESSION_WATCH : 0);
 	if (options->new_name)
 		snprintf(msg->name, sizeof(msg->name), "%s", options->new_name);
-}
-
-static int check(const char *node, const struct ramp_move_options *options)
-{
-	if (!node || !node[0] || strlen(node) > RAMP_NODE_NAME_MAX)
-		return error_set(EINVAL, "ramp_move_begin", "no name of a node");
-	if (options && (unsigned)options->mode > RAMP_COPY)
-		return error_set(EINVAL, "ramp_move_begin", "no such mode");
-	if (options && options->new_name &&
-	    (!options->new_name[0] || strlen(options->new_name) > RAMP_NAME_MAX))
-		return error_set(EINVAL, "ramp_move_begin", "no name of a segment");
 	return 0;
 }
 
 EXPORT int ramp_move_begin(struct ramp_cluster *ramp, uint64_t id, const char *node,
 			   const struct ramp_move_options *options, struct ramp_move **out)
 {
+	struct session_msg migrate = {0};
 	struct ramp_move *move;
-	int rc = check(node, options);
+	int rc = move_put_request(&migrate, "ramp_move_begin", id, node, options);
 
 	*out = NULL;
 	if (rc)
@@ -159,7 +166,7 @@ EXPORT int ramp_move_begin(struct ramp_cluster *ramp, uint64_t id, const char *n
 	if (!move)
 		return error_set(ENOMEM, "ramp_move_begin", NULL);
 	pthread_mutex_init(&move->lock, NULL);
-	put_migrate(&move->migrate, id, node, options);
+	move->migrate = migrate;
 	rc = link_open(&move->link, ramp);
 	if (!rc)
 		rc = link_ask(&move->link, &move->migrate);

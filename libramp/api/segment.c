@@ -17,18 +17,12 @@
 #include "base/session.h"
 #include "core_choice.h"
 #include "error.h"
-#include "handle.h"
 #include "list.h"
+#include "segment.h"
+#include "steps.h"
 
 #define EXPORT	       __attribute__((visibility("default")))
 #define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
-
-struct ramp_segment {
-	struct ramp_cluster *ramp;
-	int fd; /* open for as long as it is mapped here */
-	uint64_t id, extent;
-	void *data;
-};
 
 /* Returns the descriptor of a node's directory, or a negative errno. */
 static int open_node(const struct ramp_cluster *ramp, const char *node)
@@ -289,6 +283,7 @@ EXPORT void ramp_put(struct ramp_segment *s)
 {
 	if (!s)
 		return;
+	steps_forget(s);
 	unmap_range(s->data, s->extent);
 	close(s->fd);
 	handle_put(s->ramp);

@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-#define RAMP_API_VERSION 1 /* of this header; grows with each addition */
+#define RAMP_API_VERSION 2 /* of this header; grows with each addition */
 
 /* Names, in bytes without the NUL. */
 #define RAMP_API_NODE_MAX 63
@@ -210,6 +210,37 @@ int ramp_move_cancel(struct ramp_move *move);
 /* Waits for the end of it and frees it. Returns the result, or -EINPROGRESS as above. NULL: does
    nothing. */
 int ramp_move_end(struct ramp_move *move);
+
+/*
+ * A move in steps, of a segment of this node: all that may take long is done while the
+ * program runs, and the hand-over is at a point of its choosing. A segment object has one such
+ * move at most. Where the process ends, or ramp_put() comes, it is given up. All calls block; the
+ * daemon's death costs time alone.
+ *
+ * Connects: the node takes room for all pages, and is ready. It keeps that for 30 s, longer by
+ * ramp_extend(). options: as of ramp_migrate(), without progress.
+ * -EISCONN: the segment is connected already; -EREMOTE: it is not this node's; -EALREADY: it is on
+ * that node; -EPERM: only its owner and root may move it; -EUSERS: the user has 64 that are connected;
+ * -ENOTSUP: the daemon is of an older version; -ETIMEDOUT: there is no daemon; and as ramp_migrate().
+ */
+int ramp_connect(struct ramp_segment *segment, const char *node,
+		 const struct ramp_move_options *options);
+/* Keeps it connected for `ms` from now on (0: 30 s), until 10 minutes after ramp_connect() at most.
+   Returns for how many ms that is. -ENOTCONN: it is not connected; -ETIMEDOUT: the time was over
+   before; -EBUSY: it is prepared. */
+int ramp_extend(struct ramp_segment *segment, unsigned ms);
+/* Has the cluster agree on the move, 5 s before ramp_transfer() at most: that need not do it then.
+   Meanwhile the segment can be loaded and stored, and not be removed or renamed (-EBUSY).
+   -ENOTCONN; -ETIMEDOUT; and as ramp_migrate(): the segment stays, and is not connected. */
+int ramp_prepare(struct ramp_segment *segment);
+/* Hands the segment over, and returns as soon as the node has it (or has every page: wait_whole). It
+   prepares where ramp_prepare() has not. The mapping is then as after ramp_migrate(). Lists and
+   directories show the segment there some milliseconds later. Errors as of ramp_prepare(), and
+   -EINPROGRESS as of ramp_migrate(). */
+int ramp_transfer(struct ramp_segment *segment);
+/* Gives it up, also while another thread is in one of these calls, which then returns -EINTR.
+   -ENOTCONN; -EALREADY: it is handed over; -EINPROGRESS. */
+int ramp_abort(struct ramp_segment *segment);
 
 /* ---- receiving ------------------------------------------------------------------------------ */
 

@@ -2,3 +2,8 @@
 rampfs_mount_program(api_user api/api_user.c)
 target_link_libraries(api_user PRIVATE ramp)
 rampfs_script_test(NAME api COMMAND tests/mount/api/api.sh TIMEOUT 300)
+
+# Moves in steps.
+rampfs_mount_program(steps_user api/steps_user.c)
+target_link_libraries(steps_user PRIVATE ramp)
+rampfs_script_test(NAME api_steps COMMAND tests/mount/api/steps.sh TIMEOUT 300)

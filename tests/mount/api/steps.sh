@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Moves in steps by libramp.so on real mounts (steps_user.c): the client, both daemons and other users.
+. tests/lib/cluster.sh
+cluster_start -n 2 -c 1G
+user=$build/tests/steps_user
+new() { head -c 8M /dev/zero >"$mnt/a/a/$1"; }
+word() { python3 -c 'import struct, sys; print(struct.unpack("<Q", open(sys.argv[1], "rb").read(8))[0])' "$1"; }
+kill_daemon() { pkill -9 -f "rampfs --daemon .*$mnt/$1\$"; }
+# hold NAME STEP [COMMAND...]: a client that has mapped a segment, in the background; say tells it to continue
+hold() {
+	mkfifo "$scratch/lines.$1"
+	"${@:3}" timeout -k 5 90 "$user" hold "$mnt/a" "$1" b "$2" <"$scratch/lines.$1" >"$scratch/said.$1" 2>"$scratch/err.$1" &
+	client=$!
+	exec 7>"$scratch/lines.$1"
+	said=$scratch/said.$1
+	within 20 grep -q mapped "$said"
+}
+say() { echo >&7; }
+# The client ends, and it was taken; no store is lost.
+taken() {
+	exec 7>&-
+	wait $client || fail "$1: $(cat "$said" "$scratch/err.$1")"
+	grep -q "^taken, gone, " "$said" || fail "$1: $(cat "$said")"
+	within 20 test -e "$mnt/b/b/$1"
+	same "$(sed -n 's/taken, gone, //p' "$said")" "$(word "$mnt/b/b/$1")" "the last store into $1"
+}
+
+for with in "" "rampfs-run"; do
+	echo "steps, refusals, aborts: ${with:-alone}"
+	timeout -k 5 120 $with "$user" walk "$mnt/a" "$mnt/b" b 2>"$scratch/err" || fail "walk: $(cat "$scratch/err")"
+done
+
+for step in connect prepare; do
+	echo "$step: the client continues"
+	new "$step.on"
+	hold "$step.on" $step
+	say
+	within 20 grep -q held "$said"
+	say
+	taken "$step.on"
+
+	echo "$step: the client is killed: its move is given up, room is given back"
+	new "$step.client"
+	hold "$step.client" $step
+	say
+	within 20 grep -q held "$said"
+	refused "on the move already" rampfs-migrate "$mnt/a/a/$step.client" b
+	pkill -9 -f "$user hold .* $step.client " || fail "no client"
+	wait $client || true
+	exec 7>&-
+	within 20 rampfs-migrate "$mnt/a/a/$step.client" b
+	within 20 test -e "$mnt/b/b/$step.client"
+
+	echo "$step: the source's daemon is killed, and the client continues"
+	new "$step.source"
+	hold "$step.source" $step
+	say
+	within 20 grep -q held "$said"
+	kill_daemon a
+	say
+	taken "$step.source"
+
+	echo "$step: the target's daemon is killed, and the client continues"
+	new "$step.target"
+	hold "$step.target" $step
+	say
+	within 20 grep -q held "$said"
+	kill_daemon b
+	within 20 ls "$mnt/b/.ramp" >"$scratch/ls"
+	say
+	taken "$step.target"
+done
+
+echo "the source's daemon is killed again and again under all calls"
+for i in 1 2 3 4 5 6; do
+	new "kill$i"
+	hold "kill$i" prepare
+	(while kill -0 $client 2>"$scratch/none"; do
+		sleep 0.0$i
+		kill_daemon a || true
+		sleep 0.3
+	done) &
+	killer=$!
+	say
+	say
+	taken "kill$i"
+	wait $killer || true
+done
+
+echo "what only its owner may move, and what another program keeps"
+new others
+chmod 666 "$mnt/a/a/others"
+hold others connect setpriv --reuid 65534 --regid 65534 --clear-groups
+say
+exec 7>&-
+wait $client || fail "others: $(cat "$scratch/err.others")"
+grep -q "only its owner and root may move it, here" "$said" || fail "another user's: $(cat "$said")"
+python3 -c 'import mmap, os, sys, time
+os.setxattr(sys.argv[1], "user.ramp.mmap", b"passthrough")
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 4096)
+print("mapped", flush=True)
+time.sleep(60)' "$mnt/a/a/others" >"$scratch/mapper" &
+mapper=$!
+within 20 grep -q mapped "$scratch/mapper"
+rm "$scratch/lines.others"
+hold others connect
+say
+exec 7>&-
+wait $client || fail "others: $(cat "$scratch/err.others")"
+grep -q "process $mapper" "$said" || fail "what another program maps: $(cat "$said")"
+kill $mapper
+
+echo "a daemon of an older version hangs up: it is not supported"
+new old
+socket=$(python3 -c 'import fcntl, os, sys
+info = bytearray(136)
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 2 << 30 | len(info) << 16 | ord("R") << 8 | 0x62, info)
+print(info[24:].split(b"\0")[0].decode())' "$mnt/a")
+hold old connect unshare -m
+python3 -c 'import socket, sys
+old = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+old.bind(sys.argv[1])
+old.listen()
+while True:
+    program, _ = old.accept()
+    program.recv(4096)
+    program.close()' "$scratch/old.sock" &
+old=$!
+within 20 test -S "$scratch/old.sock"
+nsenter -m -t "$(pgrep -f "$user hold .* old b connect" | tail -n 1)" mount --bind "$scratch/old.sock" "$socket"
+say
+exec 7>&-
+wait $client || fail "old: $(cat "$scratch/err.old")"
+kill $old
+grep -q "of an older version, which moves nothing in steps, here" "$said" || fail "an older daemon: $(cat "$said")"
+cluster_stop

@@ -1,0 +1,237 @@
+/*
+ * A program that moves segments in steps.
+ *
+ *	steps_user walk MOUNT OTHER-MOUNT OTHER-NODE
+ *		connects, extends, prepares, transfers, gives up and puts; is refused what it must be;
+ *		loads and stores meanwhile
+ *	steps_user hold MOUNT NAME NODE STEP
+ *		maps the segment, connects it after a line of its input ("connect"; and prepares it:
+ *		"prepare"), says "held", transfers it after a further line, and says what came of it,
+ *		whether it is here, and the last number that was stored: a thread stores ever larger
+ *		ones all the time
+ *
+ * Exit status 0: all was as it must be.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ramp.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static void fail(int line, const char *what)
+{
+	fprintf(stderr, "steps_user.c:%d: %s: %s\n", line, what, ramp_error());
+	exit(1);
+}
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		if (!(what))                                                                       \
+			fail(__LINE__, #what);                                                     \
+	} while (0)
+
+static _Thread_local sigjmp_buf out_of_touch;
+
+static void on_bus(int signo)
+{
+	(void)signo;
+	siglongjmp(out_of_touch, 1);
+}
+
+/* Returns the word there, or -1 where a touch is SIGBUS. */
+static int64_t load(const volatile uint64_t *at)
+{
+	return sigsetjmp(out_of_touch, 1) ? -1 : (int64_t)*at;
+}
+
+/* Waits until this node's tables show it there. */
+static void shown_at(struct ramp_segment *s, const char *node)
+{
+	struct ramp_info info;
+
+	for (int i = 0; i < 20000; i++) {
+		CHECK(ramp_stat(s, &info) == 0);
+		if (strcmp(info.node, node) == 0 && !info.target[0])
+			return;
+		usleep(1000);
+	}
+	fail(__LINE__, "never shown there");
+}
+
+/* Tries for as long as something of an earlier move is left. */
+static int connect_soon(struct ramp_segment *s, const char *node)
+{
+	int rc;
+
+	for (int i = 0; i < 20000; i++) {
+		rc = ramp_connect(s, node, NULL);
+		if (rc != -EBUSY)
+			return rc;
+		usleep(1000);
+	}
+	return rc;
+}
+
+static void not_connected(struct ramp_segment *s)
+{
+	CHECK(ramp_prepare(s) == -ENOTCONN && ramp_error()[0]);
+	CHECK(ramp_transfer(s) == -ENOTCONN && ramp_extend(s, 1000) == -ENOTCONN);
+	CHECK(ramp_abort(s) == -ENOTCONN);
+}
+
+static void *aborts(void *segment)
+{
+	int rc;
+
+	while ((rc = ramp_abort(segment)) == -ENOTCONN)
+		usleep(100);
+	CHECK(rc == 0);
+	return NULL;
+}
+
+/* Another thread gives it up while this one connects, or waits connected. */
+static void aborted(struct ramp_segment *s, const char *other)
+{
+	pthread_t thread;
+	int rc;
+
+	for (int i = 0; i < 20; i++) {
+		CHECK(pthread_create(&thread, NULL, aborts, s) == 0);
+		rc = connect_soon(s, other);
+		CHECK(rc == 0 || rc == -EINTR);
+		pthread_join(thread, NULL);
+		not_connected(s);
+	}
+}
+
+static void walk(const char *mount, const char *other_mount, const char *other)
+{
+	struct ramp_alloc what = {.name = "walked", .size = 4 * MIB};
+	struct ramp_segment *s, *again;
+	struct ramp_cluster *ramp, *elsewhere = NULL;
+	volatile uint64_t *words;
+	int ms;
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_open(other_mount, &elsewhere) == 0);
+	CHECK(ramp_alloc(ramp, &what, &s) == 0);
+	words = ramp_data(s);
+	words[0] = 1;
+	not_connected(s);
+	CHECK(ramp_connect(s, "", NULL) == -EINVAL);
+	CHECK(ramp_connect(s, "nowhere", NULL) == -ENOENT && strstr(ramp_error(), "nowhere"));
+	CHECK(ramp_connect(s, ramp_node(ramp), NULL) == -EALREADY);
+	not_connected(s);
+
+	CHECK(ramp_connect(s, other, NULL) == 0 && !ramp_error()[0]);
+	CHECK(ramp_connect(s, other, NULL) == -EISCONN);
+	CHECK(ramp_migrate(s, other, NULL) == -EBUSY); /* another request for what is moving */
+	ms = ramp_extend(s, 60000);
+	CHECK(ms > 30000 && ms <= 60000);
+	ms = ramp_extend(s, 3600000);
+	CHECK(ms > 500000 && ms <= 600000);
+	words[0]++;
+	CHECK(ramp_abort(s) == 0 && load(words) == 2);
+	not_connected(s);
+	aborted(s, other);
+
+	/* A put ends it. */
+	CHECK(ramp_get_id(ramp, ramp_id(s), 0, &again) == 0);
+	CHECK(connect_soon(again, other) == 0);
+	CHECK(ramp_connect(s, other, NULL) == -EBUSY);
+	ramp_put(again);
+	CHECK(connect_soon(s, other) == 0);
+
+	CHECK(ramp_prepare(s) == 0 && ramp_prepare(s) == 0);
+	CHECK(ramp_extend(s, 1000) == -EBUSY);
+	CHECK(ramp_free(ramp, NULL, what.name) == -EBUSY);
+	words[0]++;
+	words[MIB / 8] = 7;
+	CHECK(ramp_transfer(s) == 0 && !ramp_error()[0]);
+	CHECK(load(words) == -1);
+	not_connected(s);
+	shown_at(s, other);
+	CHECK(ramp_connect(s, ramp_node(ramp), NULL) == -EREMOTE && strstr(ramp_error(), other));
+	CHECK(ramp_migrate(s, ramp_node(ramp), NULL) == 0);
+	CHECK(load(words) == 3 && load(words + MIB / 8) == 7);
+
+	/* Without a prepare, by copy, with another name, and whole. */
+	CHECK(ramp_connect(s, other,
+			   &(struct ramp_move_options){
+				   .mode = RAMP_COPY, .new_name = "y", .wait_whole = 1}) == 0);
+	words[0]++;
+	CHECK(ramp_transfer(s) == 0);
+	CHECK(ramp_migrate(s, ramp_node(ramp), NULL) == 0 && load(words) == 4);
+	ramp_put(s);
+	CHECK(ramp_free(ramp, NULL, "y") == 0);
+	ramp_close(ramp);
+	ramp_close(elsewhere);
+}
+
+static _Atomic bool stop;
+static _Atomic uint64_t stored;
+
+static void *storer(void *arg)
+{
+	volatile uint64_t *word = arg;
+
+	while (!stop) {
+		if (sigsetjmp(out_of_touch, 1))
+			return NULL; /* it has left */
+		*word = stored + 1;
+		stored++;
+	}
+	return NULL;
+}
+
+static void hold(const char *mount, const char *name, const char *node, bool prepare)
+{
+	struct ramp_segment *s = NULL;
+	struct ramp_cluster *ramp;
+	pthread_t thread;
+	int rc;
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_get(ramp, name, 0, &s) == 0);
+	CHECK(pthread_create(&thread, NULL, storer, ramp_data(s)) == 0);
+	puts("mapped");
+	fflush(stdout);
+	CHECK(getchar() == '\n');
+	rc = ramp_connect(s, node, NULL);
+	if (!rc && prepare)
+		rc = ramp_prepare(s);
+	if (!rc) {
+		puts("held");
+		fflush(stdout);
+		CHECK(getchar() == '\n');
+		rc = ramp_transfer(s);
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	printf("%s, %s, %llu\n", rc ? ramp_error() : "taken",
+	       load(ramp_data(s)) == -1 ? "gone" : "here", (unsigned long long)stored);
+	ramp_put(s);
+	ramp_close(ramp);
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = on_bus};
+
+	sigaction(SIGBUS, &action, NULL);
+	if (argc == 5 && !strcmp(argv[1], "walk"))
+		walk(argv[2], argv[3], argv[4]);
+	else if (argc == 6 && !strcmp(argv[1], "hold"))
+		hold(argv[2], argv[3], argv[4], !strcmp(argv[5], "prepare"));
+	else
+		return fprintf(stderr, "steps_user: see steps_user.c\n"), 2;
+	return 0;
+}
