@@ -220,7 +220,7 @@ int ramp_move_end(struct ramp_move *move);
  * Connects: the node takes room for all pages, and is ready. It keeps that for 30 s, longer by
  * ramp_extend(). options: as of ramp_migrate(), without progress.
  * -EISCONN: the segment is connected already; -EREMOTE: it is not this node's; -EALREADY: it is on
- * that node; -EPERM: only its owner and root may move it; -EUSERS: the user has 64 that are connected;
+ * that node; -EPERM: only its owner and root may move it; -EUSERS: the user, not root, has 64 that are connected;
  * -ENOTSUP: the daemon is of an older version; -ETIMEDOUT: there is no daemon; and as ramp_migrate().
  */
 int ramp_connect(struct ramp_segment *segment, const char *node,
