@@ -34,6 +34,8 @@ static int open_node(const struct ramp_cluster *ramp, const char *node)
 
 /* ---- mapping -------------------------------------------------------------------------------- */
 
+#define MAP_AHEAD 2 /* beside RAMP_READ_ONLY */
+
 static int map_range(struct ramp_segment *s, const char *name, int flags, uint64_t len)
 {
 	const struct core_calls *core = core_choice();
@@ -44,6 +46,7 @@ static int map_range(struct ramp_segment *s, const char *name, int flags, uint64
 		.flags = MAP_SHARED,
 		.fd = s->fd,
 		.reason = reason,
+		.ahead = flags & MAP_AHEAD,
 	};
 	uint64_t at;
 	int rc;
@@ -226,6 +229,20 @@ EXPORT int ramp_free(struct ramp_cluster *ramp, const char *node, const char *na
 
 /* ---- what is there already ------------------------------------------------------------------ */
 
+/* The extent is known before the first page is mapped: the segment has it from where it comes. */
+static int fill_ahead(struct ramp_segment *s, const char *name, uint64_t id)
+{
+	struct stat st;
+	int rc = fstat(s->fd, &st) ? -errno : 0;
+
+	if (!rc && st.st_ino != id)
+		rc = -ESTALE; /* another one has that name by now */
+	if (!rc)
+		rc = read_extent(s, &s->extent);
+	s->id = id;
+	return rc ? rc : map_range(s, name, MAP_AHEAD, s->extent);
+}
+
 static int open_mode(int flags)
 {
 	return (flags & RAMP_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW;
@@ -260,6 +277,35 @@ EXPORT int ramp_get(struct ramp_cluster *ramp, const char *name, int flags,
 	if (fd < 0)
 		return code == ENOENT ? not_here(ramp, name) : error_set(code, name, NULL);
 	return segment_map(ramp, fd, name, flags, out);
+}
+
+int segment_map_ahead(struct ramp_cluster *ramp, const char *node, const char *name, uint64_t id,
+		      struct ramp_segment **out)
+{
+	struct ramp_segment *s;
+	int rc, dir = is_name(name) ? open_node(ramp, node) : -EINVAL;
+
+	if (dir < 0)
+		return dir;
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		close(dir);
+		return -ENOMEM;
+	}
+	s->fd = openat(dir, name, open_mode(0));
+	rc = s->fd < 0 ? -errno : 0;
+	close(dir);
+	if (!rc)
+		rc = fill_ahead(s, name, id);
+	if (rc) {
+		if (s->fd >= 0)
+			close(s->fd);
+		free(s);
+		return rc;
+	}
+	s->ramp = handle_get(ramp);
+	*out = s;
+	return 0;
 }
 
 EXPORT int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out)

@@ -14,4 +14,9 @@ struct ramp_segment {
 	struct steps *steps; /* steps.c's; NULL: it is not connected */
 };
 
+/* Maps a segment for loads and stores that is on its way here from that directory, where it has that
+   name. Returns 0 or a negative errno. */
+int segment_map_ahead(struct ramp_cluster *ramp, const char *node, const char *name, uint64_t id,
+		      struct ramp_segment **out);
+
 #endif

@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ahead.h"
 #include "base/clock.h"
 #include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
+#include "segment.h"
 
 #define EXPORT	  __attribute__((visibility("default")))
 #define ANSWER_MS 10000 /* for the first EVENT */
@@ -38,6 +40,8 @@ struct ramp_watch {
 	char why[SESSION_TEXT_MAX];
 	struct heard heard[HEARD_MAX]; /* a ring */
 	unsigned next_heard;
+	struct ahead ahead; /* a receiver's */
+	bool receiving;	    /* ramp_receive waits, for loads and stores */
 };
 
 /* ---- under watch->lock ---------------------------------------------------------------------- */
@@ -80,17 +84,23 @@ static bool heed(struct ramp_watch *watch, const struct session_msg *msg, struct
 			refuse(watch, msg);
 		return false;
 	}
-	if (msg->mode == SESSION_ARRIVED && was_heard(watch, msg))
+	if (msg->mode == SESSION_COMING && watch->receiving)
+		ahead_map(&watch->ahead, watch->link.ramp, msg);
+	if (msg->mode == SESSION_HERE &&
+	    !(watch->receiving && ahead_has(&watch->ahead, msg->segment)))
 		return false;
-	event->kind = msg->mode == SESSION_ARRIVED ? RAMP_ARRIVED
-		      : msg->mode == SESSION_WHOLE ? RAMP_WHOLE
-						   : RAMP_LEFT;
+	if ((msg->mode == SESSION_ARRIVED || msg->mode == SESSION_HERE) && was_heard(watch, msg))
+		return false;
+	event->kind = msg->mode == SESSION_ARRIVED || msg->mode == SESSION_HERE ? RAMP_ARRIVED
+		      : msg->mode == SESSION_WHOLE				? RAMP_WHOLE
+										: RAMP_LEFT;
 	event->id = msg->segment;
 	event->size = msg->len;
 	event->lost = msg->done;
 	memcpy(event->node, msg->node, sizeof(event->node));
 	memcpy(event->name, msg->name, sizeof(event->name));
-	return msg->mode >= SESSION_ARRIVED && msg->mode <= SESSION_LEFT;
+	return (msg->mode >= SESSION_ARRIVED && msg->mode <= SESSION_LEFT) ||
+	       msg->mode == SESSION_HERE;
 }
 
 /* Returns 0 with an event; -EAGAIN: none yet; or the negative errno of a refusal. */
@@ -154,6 +164,7 @@ EXPORT void ramp_watch_end(struct ramp_watch *watch)
 {
 	if (!watch)
 		return;
+	ahead_free(&watch->ahead);
 	link_close(&watch->link);
 	pthread_mutex_destroy(&watch->lock);
 	free(watch);
@@ -216,14 +227,35 @@ EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_o
 	return error_none();
 }
 
-EXPORT int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags,
-			struct ramp_segment **out)
+static void set_receiving(struct ramp_watch *watch, bool receiving)
 {
-	uint64_t until_ms = link_until_ms(timeout_ms);
+	pthread_mutex_lock(&watch->lock);
+	watch->receiving = receiving;
+	pthread_mutex_unlock(&watch->lock);
+}
+
+/* Maps a segment that has arrived, unless it was mapped ahead. */
+static int map_arrived(struct ramp_watch *watch, uint64_t id, int flags, struct ramp_segment **out)
+{
+	struct ramp_segment *ahead;
+
+	pthread_mutex_lock(&watch->lock);
+	ahead = ahead_take(&watch->ahead, id);
+	pthread_mutex_unlock(&watch->lock);
+	if (ahead && !flags) {
+		*out = ahead;
+		return error_none();
+	}
+	ramp_put(ahead);
+	return ramp_get_id(watch->link.ramp, id, flags, out);
+}
+
+static int receive(struct ramp_watch *watch, uint64_t until_ms, int flags,
+		   struct ramp_segment **out)
+{
 	struct ramp_event event;
 	int rc;
 
-	*out = NULL;
 	for (;;) {
 		rc = next_until(watch, until_ms, &event);
 		if (rc)
@@ -234,8 +266,20 @@ EXPORT int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags,
 					 "have come meanwhile");
 		if (event.kind != RAMP_ARRIVED)
 			continue;
-		rc = ramp_get_id(watch->link.ramp, event.id, flags, out);
+		rc = map_arrived(watch, event.id, flags, out);
 		if (rc != -ENOENT && rc != -EREMOTE && rc != -EAGAIN)
 			return rc; /* else it has gone again */
 	}
+}
+
+EXPORT int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags,
+			struct ramp_segment **out)
+{
+	int rc;
+
+	*out = NULL;
+	set_receiving(watch, !flags);
+	rc = receive(watch, link_until_ms(timeout_ms), flags, out);
+	set_receiving(watch, false);
+	return rc;
 }

@@ -24,6 +24,8 @@ struct ramp_ioc_info {
 };
 
 #define RAMP_IOC_ATTACH _IOR('R', 0x61, struct ramp_ioc_attach)
-#define RAMP_IOC_INFO	_IOR('R', 0x62, struct ramp_ioc_info)
+/* The same of a segment that is on its way here: for SESSION_AHEAD. */
+#define RAMP_IOC_AHEAD _IOR('R', 0x63, struct ramp_ioc_attach)
+#define RAMP_IOC_INFO  _IOR('R', 0x62, struct ramp_ioc_info)
 
 #endif

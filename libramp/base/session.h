@@ -111,7 +111,8 @@
  *      extent + offset, len as asked, all the extent's length. The process must have a session, or
  *      get one within 5 s. The shim counts repeated mappings of the same range by itself and asks
  *      once; SESSION_REPLACE: the range is mapped by an open with less access, and BACK and SWAP
- *      put the new mapping in its place. MAP_PRIVATE is not attached: FUSE serves it.
+ *      put the new mapping in its place. SESSION_AHEAD: the segment, for which this node has room,
+ *      is mapped as one that has left, and comes back (token of RAMP_IOC_AHEAD). MAP_PRIVATE is not attached: FUSE serves it.
  *      EACCES prot is more than the open allows; EPERM the token is used, old, of another process
  *      or made up; ENOMEM it is longer than the extent, EROFS no quorum (first mapping of a
  *      segment), EREMOTE it is on another node, EEXIST something is mapped there, ESRCH no session,
@@ -170,7 +171,8 @@
  *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
  *               one is armed for the same. EUSERS: its user has too many. node: the other node; len: the size in bytes; done:
  *               pages that are lost; all: the epoch of the attempt, by which a repeated event is
- *               known (after a daemon's restart)
+ *               known (after a daemon's restart). COMING and HERE come to the armed one alone;
+ *               COMING's node and text: the directory in which it is yet, and its name there
  *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
@@ -248,6 +250,7 @@ enum session_type {
 #define SESSION_AWAY	  (1u << 10) /* HELLO */
 #define SESSION_FORGET	  (1u << 11) /* RETURN */
 #define SESSION_NOW	  (1u << 12) /* RETURN */
+#define SESSION_AHEAD	  (1u << 13) /* ATTACH */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 
@@ -274,6 +277,9 @@ enum session_event {
 	SESSION_ARRIVED, /* the segment is served here from now on; its pages follow */
 	SESSION_WHOLE,	 /* every page is here, except for those that are lost */
 	SESSION_LEFT,	 /* the segment is on another node */
+	SESSION_COMING,	 /* this node has room for it: the receiver may attach it ahead */
+	SESSION_HERE, /* as ARRIVED, before directories show it; where it was attached ahead it is
+			    in its place */
 };
 
 struct session_range {

@@ -83,7 +83,7 @@ static int attach_refuse(struct attach *a, int code, const char *reason)
 /* Gets a token for the open. -ENOTTY: the file is no segment. */
 static int get_token(struct attach *a)
 {
-	int rc = sys_ioctl(a->call->fd, RAMP_IOC_ATTACH, &a->ioc);
+	int rc = sys_ioctl(a->call->fd, a->call->ahead ? RAMP_IOC_AHEAD : RAMP_IOC_ATTACH, &a->ioc);
 
 	a->has_token = rc == 0;
 	return rc == -EREMOTE ? attach_refuse(a, EREMOTE, "the segment is on another node") : rc;
@@ -150,7 +150,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 		       uint64_t *at)
 {
 	struct session_msg request = {.type = SESSION_ATTACH,
-				      .flags = flags,
+				      .flags = flags | (a->call->ahead ? SESSION_AHEAD : 0),
 				      .offset = offset,
 				      .len = len,
 				      .prot = (uint32_t)a->call->prot & PROT_ALL};
@@ -335,7 +335,7 @@ static int attach_known(struct attach *a)
 	if (rc)
 		return rc;
 	rc = fill_gaps(a);
-	if (rc == 0)
+	if (rc == 0 && !a->call->ahead)
 		rc = await_back(a);
 	if (rc) {
 		futex_lock(&table.lock);

@@ -4,6 +4,7 @@
 #ifndef RAMP_ATTACH_H
 #define RAMP_ATTACH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct attach_call {
@@ -13,6 +14,9 @@ struct attach_call {
 	/* SESSION_TEXT_MAX bytes: becomes why it failed, or "" where errno says it. NULL: stderr is
 	   told. */
 	char *reason;
+	/* The segment is on its way to this node: it is mapped as one that has left, and is in its
+	   place when it comes. */
+	bool ahead;
 };
 /* Reads RAMPFS_FIXED. Once, when the program begins. */
 void attach_init(void);

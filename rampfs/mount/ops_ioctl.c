@@ -31,7 +31,18 @@ static pid_t process_of(pid_t thread)
 	return pid ? pid : -ESRCH;
 }
 
-static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t fh,
+/* Whether a segment that is not this node's may be attached ahead: there is room for it. */
+static int is_coming(struct mount *m, ramp_segment_t id)
+{
+	struct seg *seg = store_find(m->config.store, id);
+
+	if (!seg)
+		return -EREMOTE;
+	seg_put(seg);
+	return 0;
+}
+
+static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t fh, bool ahead,
 		     struct ramp_ioc_attach *out)
 {
 	int mode = (int)(fh & O_ACCMODE);
@@ -47,11 +58,13 @@ static int do_attach(struct mount *m, fuse_req_t req, fuse_ino_t ino, uint64_t f
 	if (pid < 0)
 		return pid;
 	rc = inode_segment(m, ino, &seg);
-	if (rc)
-		return rc;
-	local = inode_is_local(seg);
-	rc = seg_damaged(seg) ? -EIO : local ? 0 : -EREMOTE;
-	seg_put(seg);
+	if (!rc) {
+		local = inode_is_local(seg);
+		rc = seg_damaged(seg) ? -EIO : local ? 0 : -EREMOTE;
+		seg_put(seg);
+	}
+	if (rc == -EREMOTE && ahead)
+		rc = is_coming(m, ino);
 	if (rc)
 		return rc;
 	memset(out, 0, sizeof(*out));
@@ -81,8 +94,10 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 	(void)flags;
 	(void)in_buf;
 	(void)in_bufsz;
-	if (cmd == (unsigned int)RAMP_IOC_ATTACH && out_bufsz >= sizeof(attach)) {
-		rc = do_attach(m, req, ino, fi ? fi->fh : O_RDONLY, &attach);
+	if ((cmd == (unsigned int)RAMP_IOC_ATTACH || cmd == (unsigned int)RAMP_IOC_AHEAD) &&
+	    out_bufsz >= sizeof(attach)) {
+		rc = do_attach(m, req, ino, fi ? fi->fh : O_RDONLY,
+			       cmd == (unsigned int)RAMP_IOC_AHEAD, &attach);
 		if (rc)
 			fuse_reply_err(req, -rc);
 		else

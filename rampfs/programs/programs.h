@@ -309,7 +309,8 @@ struct programs_event {
 	uint64_t epoch, size, lost_pages;
 	uint32_t mode, uid, gid; /* of its row: only programs that may read it hear of it */
 	char name[RAMP_NAME_MAX + 1];
-	char node[RAMP_NODE_NAME_MAX + 1]; /* the other node: from where, or where it is now */
+	char node[RAMP_NODE_NAME_MAX + 1];  /* the other node: from where, or where it is now */
+	char name_there[RAMP_NAME_MAX + 1]; /* COMING: its name on that node */
 };
 /* Tells it to all subscribers that may hear of it. Control loop. */
 void programs_announce(struct programs *programs, const struct programs_event *event);

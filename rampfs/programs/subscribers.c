@@ -3,13 +3,15 @@
  * row), and that LISTEN names by number or by a pattern.
  *
  * An armed subscriber is a receiver: of all armed ones that match, the one that came first hears of
- * an arrival, and the others do not. A subscriber that does not read is hung up on (conn_send), and
+ * an arrival, and the others do not. It alone hears ahead of what is
+ * coming. A subscriber that does not read is hung up on (conn_send), and
  * comes again.
  */
 #include "subscribers.h"
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -89,7 +91,13 @@ static void tell(struct subscriber *s, const struct programs_event *event)
 
 	memcpy(msg.node, event->node, sizeof(msg.node));
 	memcpy(msg.name, event->name, sizeof(msg.name));
+	snprintf(msg.text, sizeof(msg.text), "%s", event->name_there);
 	conn_send(s->conn, &msg);
+}
+
+static bool is_for_receivers(uint8_t kind)
+{
+	return kind == SESSION_COMING || kind == SESSION_HERE;
 }
 
 void programs_announce(struct programs *p, const struct programs_event *event)
@@ -99,9 +107,9 @@ void programs_announce(struct programs *p, const struct programs_event *event)
 
 	for (s = TAILQ_FIRST(&p->subscribers); s; s = next) {
 		next = TAILQ_NEXT(s, link); /* conn_send may end it */
-		if (!matches(s, event))
+		if (!matches(s, event) || (is_for_receivers(event->kind) && !s->armed))
 			continue;
-		if (event->kind == SESSION_ARRIVED && s->armed) {
+		if (s->armed && (event->kind == SESSION_ARRIVED || is_for_receivers(event->kind))) {
 			if (received)
 				continue;
 			received = true;

@@ -18,6 +18,10 @@ void news_tell(struct move *m, enum session_event kind)
 	memcpy(event.name,
 	       row.phase == SEGMENT_MOVING && kind != SESSION_LEFT ? row.dst_name : row.name,
 	       sizeof(event.name));
+	if (kind == SESSION_COMING) {
+		memcpy(event.name, m->name, sizeof(event.name));
+		memcpy(event.name_there, row.name, sizeof(event.name_there));
+	}
 	memcpy(event.node, m->peer_name, sizeof(event.node));
 	programs_announce(m->t->programs, &event);
 }

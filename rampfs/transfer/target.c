@@ -158,6 +158,8 @@ static void target_begun(struct move *m)
 		return;
 	}
 	m->target.pull_begun = true;
+	if (!m->target.said_listed)
+		news_tell(m, SESSION_HERE);
 	if (m->target.prefetch_wanted)
 		target_prefetch(m);
 	if (!m->demand_only || m->wants_progress)

@@ -19,6 +19,7 @@
 #include "memory/reserve.h"
 
 #include "move_message.h"
+#include "news.h"
 #include "traces.h"
 
 #define AWAY_MS	    1000u  /* a reservation whose source hung up: our tables may be behind */
@@ -104,6 +105,7 @@ static void reserved(struct move *m)
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
+	news_tell(m, SESSION_COMING);
 }
 
 bool target_is_reserved(const struct move *m)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "agent_call.h"
+#include "ahead.h"
 #include "attach.h"
 #include "attachments.h"
 #include "base/clock.h"
@@ -195,22 +196,12 @@ static int read_row(struct programs *p, struct seg *seg, struct segment_row *row
 	return rc ? ramp_err_sys(err, -rc, "the segment's row") : 0;
 }
 
-/* Finds the segment's extent, has one given if it has none, and checks that the mapping fits. */
-static int find_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
-		       struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
+/* Sets the address of the range, and checks that it fits. */
+static int use_extent(struct mapped_segment *mseg, struct attach_range *wish,
+		      const struct segment_row *row, struct ramp_err *err)
 {
 	uint64_t end = wish->offset + wish->len;
-	int rc = read_row(p, seg, row, err);
 
-	if (!rc && !row->extent_len)
-		rc = propose_extent(p, seg, end, row, err);
-	if (rc == -ENOENT) { /* it was unlinked after its row was read */
-		rc = read_row(p, seg, row, err);
-		if (!rc && !row->extent_len)
-			rc = propose_extent(p, seg, end, row, err);
-	}
-	if (rc)
-		return rc;
 	if (end > row->extent_len)
 		return ramp_err_set(
 			err, ENOMEM,
@@ -226,6 +217,23 @@ static int find_extent(struct programs *p, struct mapped_segment *mseg, struct s
 	mseg->hi = row->extent_addr + row->extent_len;
 	pthread_rwlock_unlock(&mseg->lock);
 	return 0;
+}
+
+/* Finds the segment's extent, has one given if it has none, and checks that the mapping fits. */
+static int find_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
+		       struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
+{
+	uint64_t end = wish->offset + wish->len;
+	int rc = read_row(p, seg, row, err);
+
+	if (!rc && !row->extent_len)
+		rc = propose_extent(p, seg, end, row, err);
+	if (rc == -ENOENT) { /* it was unlinked after its row was read */
+		rc = read_row(p, seg, row, err);
+		if (!rc && !row->extent_len)
+			rc = propose_extent(p, seg, end, row, err);
+	}
+	return rc ? rc : use_extent(mseg, wish, row, err);
 }
 
 /* ---- the freeze ----------------------------------------------------------------------------- */
@@ -453,6 +461,38 @@ static int check(struct client_request *r, const struct token *token, struct ram
 	return 0;
 }
 
+/* Attaches a segment that is on its way here. Takes the reference mseg. On success *client has a
+   reference for the caller. */
+static int attach_ahead(struct client_request *r, struct mapped_segment *mseg,
+			struct attach_range *wish, struct client **client,
+			struct session_msg *result, struct ramp_err *err)
+{
+	struct programs *p = r->programs;
+	struct segment_row row;
+	int rc = meta_segment(p->meta, wish->id, &row);
+
+	if (!rc && !row.extent_len)
+		rc = ramp_err_set(err, ENXIO, "it has no addresses yet");
+	if (!rc)
+		rc = use_extent(mseg, wish, &row, err);
+	if (!rc) {
+		*client = request_client(r, clock_ms() + p->connect_ms);
+		rc = *client ? ahead_map(p, mseg, *client, wish) : -ESRCH;
+		if (rc)
+			attach_failed(rc, wish, err);
+	}
+	if (rc && *client) {
+		client_put(*client);
+		*client = NULL;
+	}
+	result->segment = wish->id;
+	result->addr = wish->addr;
+	result->len = wish->len;
+	result->all = row.extent_len;
+	mseg_put(p, mseg);
+	return rc;
+}
+
 /* Attaches a segment, to which the caller has a reference. On success *client has a reference
    for the caller. */
 static int attach_seg(struct client_request *r, struct seg *seg, struct attach_range *wish,
@@ -465,6 +505,8 @@ static int attach_seg(struct client_request *r, struct seg *seg, struct attach_r
 
 	if (!mseg)
 		return ramp_err_sys(err, ENOMEM, "attachments");
+	if (wish->flags & SESSION_AHEAD)
+		return attach_ahead(r, mseg, wish, client, result, err);
 	rc = find_extent(p, mseg, seg, wish, &row, err);
 	if (!rc)
 		rc = attach_enter(p, mseg, err);
@@ -502,7 +544,8 @@ static int attach(struct client_request *r, struct token *token, struct client *
 	struct attach_range wish = {.len = r->msg.len,
 				    .offset = r->msg.offset,
 				    .prot = r->msg.prot,
-				    .flags = r->msg.flags & (SESSION_NOHUGE | SESSION_REPLACE),
+				    .flags = r->msg.flags &
+					     (SESSION_NOHUGE | SESSION_REPLACE | SESSION_AHEAD),
 				    .asker = r};
 	struct seg *seg;
 	int rc = check(r, token, err);

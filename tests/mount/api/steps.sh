@@ -87,6 +87,36 @@ for i in 1 2 3 4 5 6; do
 	wait $killer || true
 done
 
+echo "a receiver has it mapped before it is there; one that does not come, and comes later, is received once"
+new first
+new second
+"$user" receive "$mnt/b" "[fs]*" 2 >"$scratch/received" 2>"$scratch/err" &
+receiver=$!
+within 20 grep -q armed "$scratch/received"
+ahead() { grep -q "/gone\.$1\.w" "/proc/$receiver/maps"; }
+id=$(stat -c %i "$mnt/a/a/second")
+hold second connect
+say
+within 20 ahead "$id"
+pkill -9 -f "$user hold .* second b " || fail "no client"
+wait $client || true
+exec 7>&-
+id=$(stat -c %i "$mnt/a/a/first")
+hold first prepare
+say
+within 20 ahead "$id"
+within 20 grep -q held "$said"
+same armed "$(cat "$scratch/received")" "what is received before it is there"
+say
+exec 7>&-
+wait $client || fail "first: $(cat "$said" "$scratch/err.first")"
+last=$(sed -n 's/taken, gone, //p' "$said")
+within 20 grep -q "^$id $last\$" "$scratch/received"
+within 20 rampfs-migrate "$mnt/a/a/second" b
+wait $receiver || fail "the receiver: $(cat "$scratch/err")"
+same 3 "$(wc -l <"$scratch/received")" "lines of the receiver"
+same $((last - 1)) "$(word "$mnt/b/b/first")" "the receiver's store"
+
 echo "what only its owner may move, and what another program keeps"
 new others
 chmod 666 "$mnt/a/a/others"

@@ -10,6 +10,10 @@
  *		whether it is here, and the last number that was stored: a thread stores ever larger
  *		ones all the time
  *
+ *	steps_user receive MOUNT PATTERN COUNT
+ *		receives COUNT segments, and says of each its number and its first word, which it
+ *		changes by -1
+ *
  * Exit status 0: all was as it must be.
  */
 #include <errno.h>
@@ -222,6 +226,31 @@ static void hold(const char *mount, const char *name, const char *node, bool pre
 	ramp_close(ramp);
 }
 
+static void receive(const char *mount, const char *pattern, int count)
+{
+	struct ramp_watch_options options = {.pattern = pattern, .receive = 1};
+	struct ramp_watch *watch = NULL;
+	struct ramp_segment *s = NULL;
+	struct ramp_cluster *ramp;
+	volatile uint64_t *words;
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_watch_begin(ramp, &options, &watch) == 0);
+	puts("armed");
+	fflush(stdout);
+	for (int i = 0; i < count; i++) {
+		CHECK(ramp_receive(watch, 60000, 0, &s) == 0);
+		words = ramp_data(s);
+		CHECK(load(words) != -1);
+		printf("%llu %llu\n", (unsigned long long)ramp_id(s), (unsigned long long)words[0]);
+		fflush(stdout);
+		words[0]--;
+		CHECK(ramp_size(s) == 8 * MIB);
+		ramp_put(s);
+	}
+	ramp_watch_end(watch);
+	ramp_close(ramp);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_bus};
@@ -231,6 +260,8 @@ int main(int argc, char **argv)
 		walk(argv[2], argv[3], argv[4]);
 	else if (argc == 6 && !strcmp(argv[1], "hold"))
 		hold(argv[2], argv[3], argv[4], !strcmp(argv[5], "prepare"));
+	else if (argc == 5 && !strcmp(argv[1], "receive"))
+		receive(argv[2], argv[3], atoi(argv[4]));
 	else
 		return fprintf(stderr, "steps_user: see steps_user.c\n"), 2;
 	return 0;
