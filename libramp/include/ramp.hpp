@@ -21,6 +21,8 @@
  * (ramp::fit_to_move); mig_ptr::open compares name, size and alignment of the type; ramp::outside finds the rest at run time.
  * Contents that are moved or spliced between containers of two heaps with ramp::allocator would stay where they are: copy them.
  *
+ * ramp_container.hpp adds segments, and moves the objects.
+ *
  * Errors are exceptions: no_context, gone (the heap is not open in this process: nothing was touched), no_room (a
  * std::bad_alloc), heap_failure. deallocate in a heap that is gone does nothing: its memory went with it.
  * Threads: contexts are each thread's own; an object is its program's to lock; allocations are safe as in ramp_heap.h.
@@ -28,6 +30,8 @@
 #ifndef RAMP_HPP
 #define RAMP_HPP
 
+#include <any>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -38,16 +42,19 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <scoped_allocator>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ramp_heap.h>
@@ -137,13 +144,51 @@ template <typename T> std::size_t bytes(std::size_t n)
 		throw no_room(ENOMEM);
 	return n * sizeof(T);
 }
+
+/* Library types whose contents are in ordinary memory, or are code, wherever they themselves are. */
+template <typename T> struct stays : std::false_type {
+};
+template <typename S> struct stays<std::function<S>> : std::true_type {
+};
+template <typename T> struct stays<std::shared_ptr<T>> : std::true_type {
+};
+template <typename T> struct stays<std::weak_ptr<T>> : std::true_type {
+};
+template <typename T> struct stays<std::unique_ptr<T>> : std::true_type {
+};
+template <typename T> struct stays<std::reference_wrapper<T>> : std::true_type {
+};
+template <> struct stays<std::any> : std::true_type {
+};
+
+template <typename T, typename = void> struct fits : std::negation<stays<T>> {
+};
+/* A container: its allocator, and its elements. */
+template <typename T>
+struct fits<T, std::void_t<typename T::allocator_type, typename T::value_type>>
+    : std::conjunction<std::negation<std::is_same<typename T::allocator_type,
+						  std::allocator<typename T::value_type>>>,
+		       fits<typename T::value_type>> {
+};
+template <typename A, typename B>
+struct fits<std::pair<A, B>> : std::conjunction<fits<std::remove_cv_t<A>>, fits<B>> {
+};
+template <typename... T> struct fits<std::tuple<T...>> : std::conjunction<fits<T>...> {
+};
+template <typename... T> struct fits<std::variant<T...>> : std::conjunction<fits<T>...> {
+};
+template <typename T> struct fits<std::optional<T>> : fits<T> {
+};
+template <typename T, std::size_t n> struct fits<std::array<T, n>> : fits<T> {
+};
 } // namespace detail
 
-/* Whether nothing that is seen at compile time speaks against moving a T. */
+/* Whether nothing that is seen at compile time speaks against moving a T; not seen: the members of a class. */
 template <typename T>
 inline constexpr bool fit_to_move =
 	!std::is_polymorphic_v<T> && !std::is_reference_v<T> &&
-	!std::is_member_function_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>;
+	!std::is_member_function_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>> &&
+	detail::fits<std::remove_cv_t<T>>::value;
 
 /* ---- heaps and contexts --------------------------------------------------------------------- */
 
@@ -260,7 +305,7 @@ template <typename T> class allocator
 	{
 		static_assert(
 			fit_to_move<T>,
-			"virtual functions and code pointers are not the same in another process");
+			"virtual functions, code and ordinary memory do not move with a segment");
 		return static_cast<T *>(
 			detail::allocate(context::current(), alignof(T), detail::bytes<T>(n)));
 	}
@@ -304,7 +349,7 @@ template <typename T> class heap_allocator
 	{
 		static_assert(
 			fit_to_move<T>,
-			"virtual functions and code pointers are not the same in another process");
+			"virtual functions, code and ordinary memory do not move with a segment");
 		return static_cast<T *>(detail::allocate(m_heap, alignof(T), detail::bytes<T>(n)));
 	}
 	void deallocate(T *block, std::size_t n) noexcept
@@ -492,7 +537,7 @@ inline root *find_root(ramp_heap *heap)
 template <typename T> class mig_ptr
 {
 	static_assert(fit_to_move<T>,
-		      "virtual functions and code pointers are not the same in another process");
+		      "virtual functions, code and ordinary memory do not move with a segment");
 
       public:
 	/* Builds a T in the heap, in a context of it. Throws what T's constructor throws, no_room, gone; heap_failure (EEXIST): the

@@ -313,6 +313,15 @@ struct has_virtual {
 };
 static_assert(!ramp::fit_to_move<has_virtual> && !ramp::fit_to_move<void (*)()> &&
 	      ramp::fit_to_move<words>);
+static_assert(!ramp::fit_to_move<std::string> && !ramp::fit_to_move<ramp::vector<std::string>> &&
+	      !ramp::fit_to_move<ramp::map<ramp::string, std::vector<int>>> &&
+	      !ramp::fit_to_move<ramp::unordered_map<std::string, int>> &&
+	      !ramp::fit_to_move<ramp::list<std::shared_ptr<int>>> &&
+	      !ramp::fit_to_move<std::function<void()>> &&
+	      !ramp::fit_to_move<std::optional<std::any>> &&
+	      !ramp::fit_to_move<ramp::vector<std::tuple<int, std::unique_ptr<int>>>> &&
+	      ramp::fit_to_move<ramp::scoped::map<ramp::scoped::string, ramp::scoped::list<int>>> &&
+	      ramp::fit_to_move<ramp::vector<std::array<std::optional<std::pair<int, long>>, 3>>>);
 
 struct leaky {
 	std::string outside{long_text}; /* ordinary memory */
