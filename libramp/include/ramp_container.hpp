@@ -1,0 +1,498 @@
+/*
+ * C++ objects with a segment of their own, which move between nodes: ramp.hpp's objects on ramp.h's segments. C++17, headers
+ * only; link with libramp (pkg-config libramp).
+ *
+ *   using index_t = ramp::map<ramp::string, ramp::vector<int>>;
+ *   auto ramp = ramp::cluster::open();
+ *   auto index = ramp::container<index_t>::make(ramp, "index");
+ *   { auto in = index.in(); (*index)["one"].push_back(1); }
+ *   index.migrate("b");
+ *
+ * and on node b, before that:
+ *
+ *   ramp::receiver arrivals(ramp, "index");
+ *   auto index = ramp::container<index_t>::receive(arrivals);
+ *
+ * The container's calls are those of RAMP (Memon, "RAMP: RDMA Migration Platform", MMath thesis, University of Waterloo 2018,
+ * section 3.5): connect, transfer, receive, pull, close. ramp_host.hpp has one function `run` for all objects of a node.
+ *
+ * Rules. Those of ramp.hpp. While an object moves, no thread of the program is in a call of it, and none keeps a pointer into it
+ * afterwards: after transfer() its addresses are not mapped. Where another program moves the segment away (mv), a touch
+ * of it is SIGBUS, as ramp.h says; once it is back, forget() the container and open it again.
+ *
+ * Errors are exceptions: failure, where a call of libramp fails; and those of ramp.hpp.
+ *
+ * Threads. A container is its program's to lock.
+ */
+#ifndef RAMP_CONTAINER_HPP
+#define RAMP_CONTAINER_HPP
+
+#include <algorithm>
+#include <optional>
+#include <sys/mman.h>
+
+#include <ramp.h>
+#include <ramp.hpp>
+
+namespace ramp
+{
+
+/* A call of libramp has failed, with its words. */
+struct failure : std::runtime_error {
+	failure(int error, const std::string &text) : std::runtime_error(text), code(error)
+	{
+	}
+	int code; /* a positive errno, as ramp.h has them */
+};
+
+namespace detail
+{
+template <typename Number> Number must(Number rc)
+{
+	if (rc < 0)
+		throw failure(static_cast<int>(-rc), ramp_error());
+	return rc;
+}
+
+struct putter {
+	void operator()(ramp_segment *segment) const noexcept
+	{
+		ramp_put(segment);
+	}
+	void operator()(ramp_watch *watch) const noexcept
+	{
+		ramp_watch_end(watch);
+	}
+};
+/* Whether it takes the stateful allocator, as the containers of ramp::scoped do. */
+template <typename T, typename = void> struct is_scoped : std::false_type {
+};
+template <typename T>
+struct is_scoped<T, std::void_t<typename T::allocator_type>>
+    : std::is_constructible<typename T::allocator_type, heap_allocator<char>> {
+};
+using segment_ptr = std::unique_ptr<ramp_segment, putter>;
+} // namespace detail
+
+/* ---- a mount, and what arrives there -------------------------------------------------------- */
+
+/* A mount that is in use: copies are the same one, which is closed with the last of them. */
+class cluster
+{
+      public:
+	/* As ramp_open. */
+	static cluster open(const char *mount = nullptr)
+	{
+		ramp_cluster *opened;
+
+		detail::must(ramp_open(mount, &opened));
+		return cluster(opened);
+	}
+	ramp_cluster *get() const noexcept
+	{
+		return m_ramp.get();
+	}
+	operator ramp_cluster *() const noexcept
+	{
+		return m_ramp.get();
+	}
+	const char *node() const noexcept
+	{
+		return ramp_node(m_ramp.get());
+	}
+
+      private:
+	explicit cluster(ramp_cluster *opened) : m_ramp(opened, ramp_close)
+	{
+	}
+	std::shared_ptr<ramp_cluster> m_ramp;
+};
+
+/* Gets the segments of a name's pattern that arrive at the mount's node (ramp_watch_begin with `receive`). */
+class receiver
+{
+      public:
+	explicit receiver(const cluster &ramp, const char *pattern = nullptr) : m_ramp(ramp)
+	{
+		ramp_watch_options options{};
+		ramp_watch *watch;
+
+		options.pattern = pattern;
+		options.receive = 1;
+		detail::must(ramp_watch_begin(ramp, &options, &watch));
+		m_watch.reset(watch);
+	}
+	/* Readable for poll(2) when something may have arrived. */
+	int fd() const noexcept
+	{
+		return ramp_watch_fd(m_watch.get());
+	}
+	ramp_watch *get() const noexcept
+	{
+		return m_watch.get();
+	}
+	const cluster &mount() const noexcept
+	{
+		return m_ramp;
+	}
+
+      private:
+	cluster m_ramp;
+	std::unique_ptr<ramp_watch, detail::putter> m_watch;
+};
+
+/* ---- containers ----------------------------------------------------------------------------- */
+
+struct container_options {
+	/* make: how large the segment may become; it begins small, and grows as the heap needs it. */
+	std::uint64_t max_bytes = 64 << 20;
+	/* make: a heap with guards (RAMP_HEAP_DEBUG). All: transfer() refuses an object with a pointer that leaves its
+	   segment. */
+	bool debug = false;
+};
+
+/* A T that lives in a segment of its own. Movable; empty after transfer(), close() and destroy(). */
+template <typename T> class container
+{
+      public:
+	/* An empty one. */
+	container() noexcept = default;
+
+	/* Allocates a segment of that name on the mount's node, with a heap, and builds a T in it. After an exception there is no such
+	   segment. */
+	template <typename... Args>
+	static container make(const cluster &ramp, const char *name,
+			      const container_options &options, Args &&...args)
+	{
+		struct ramp_alloc what {
+		};
+		ramp_segment *segment;
+
+		what.name = name;
+		what.size = std::min(options.max_bytes, options.max_bytes / 64 + (2 << 20));
+		what.extent = options.max_bytes;
+		detail::must(ramp_alloc(ramp, &what, &segment));
+		container made(ramp, segment, options);
+		try {
+			made.m_heap.emplace(ramp::heap::format(ramp_data(segment), made.size(),
+							       made.heap_options()));
+			made.build(std::forward<Args>(args)...);
+		} catch (...) {
+			made.close();
+			ramp_free(ramp, nullptr, name);
+			throw;
+		}
+		return made;
+	}
+	static container make(const cluster &ramp, const char *name)
+	{
+		return make(ramp, name, container_options());
+	}
+
+	/* Maps the segment of that name, which the mount's node owns, and finds its T. */
+	static container open(const cluster &ramp, const char *name,
+			      const container_options &options = {})
+	{
+		ramp_segment *segment;
+
+		detail::must(ramp_get(ramp, name, 0, &segment));
+		return found(ramp, segment, options);
+	}
+	static container open_id(const cluster &ramp, std::uint64_t id,
+				 const container_options &options = {})
+	{
+		ramp_segment *segment;
+
+		detail::must(ramp_get_id(ramp, id, 0, &segment));
+		return found(ramp, segment, options);
+	}
+
+	/* Waits for the next arrival (timeout_ms as ramp_receive has it), whose pages may still follow. A segment without a T stays on the
+	   node, unmapped, and is heap_failure. */
+	static container receive(const receiver &from, int timeout_ms = -1,
+				 const container_options &options = {})
+	{
+		ramp_segment *segment;
+
+		detail::must(ramp_receive(from.get(), timeout_ms, 0, &segment));
+		return found(from.mount(), segment, options);
+	}
+
+	container(container &&other) noexcept
+	{
+		swap(other);
+	}
+	container &operator=(container &&other) noexcept
+	{
+		container moved(std::move(other));
+
+		swap(moved);
+		return *this;
+	}
+	~container()
+	{
+		close();
+	}
+
+	T *get() const noexcept
+	{
+		return m_object;
+	}
+	T &operator*() const noexcept
+	{
+		return *m_object;
+	}
+	T *operator->() const noexcept
+	{
+		return m_object;
+	}
+	explicit operator bool() const noexcept
+	{
+		return m_object != nullptr;
+	}
+	/* A context of its heap, for calls that may allocate: auto in = c.in(); */
+	[[nodiscard]] context in() const noexcept
+	{
+		return context(heap());
+	}
+	/* The address of the heap, which is the segment's; NULL: it is empty. */
+	ramp_heap *heap() const noexcept
+	{
+		return m_heap ? m_heap->get() : nullptr;
+	}
+	ramp_segment *segment() const noexcept
+	{
+		return m_segment.get();
+	}
+	/* The segment's number. */
+	std::uint64_t id() const noexcept
+	{
+		return ramp_id(m_segment.get());
+	}
+	mig_ptr<T> object() const
+	{
+		return mig_ptr<T>::open(heap());
+	}
+
+	/* Throws heap_failure (EFAULT) where a block has a pointer out of the heap, as ramp::outside finds it. */
+	void check() const
+	{
+		char text[160];
+
+		for (const outside_pointer &o : outside(heap(), 1)) {
+			std::snprintf(text, sizeof(text),
+				      "the block at %p has at %zu the address %p, in ", o.block,
+				      o.offset, o.value);
+			throw heap_failure(EFAULT, text + o.mapping);
+		}
+	}
+
+	/* Returns when that range of it is on this node. */
+	void pull(const void *from, std::size_t bytes) const
+	{
+		std::uintptr_t page = 4096, begin = reinterpret_cast<std::uintptr_t>(from);
+		std::uintptr_t end = (begin + bytes + page - 1) & ~(page - 1);
+
+		begin &= ~(page - 1);
+		while (madvise(reinterpret_cast<void *>(begin), end - begin, MADV_POPULATE_READ))
+			if (errno != EINTR && errno != EAGAIN)
+				throw failure(errno, std::string("a range can't be pulled: ") +
+							     std::strerror(errno));
+	}
+	/* Returns when all of its blocks are on this node; free pages are left alone. As of ramp_heap_each, no other thread is in a
+	   call of the heap meanwhile. */
+	void pull() const
+	{
+		std::vector<std::pair<char *, char *>> runs;
+
+		ramp_heap_each(
+			heap(),
+			[](void *arg, void *block, std::size_t usable) {
+				auto *to =
+					static_cast<std::vector<std::pair<char *, char *>> *>(arg);
+				char *begin = static_cast<char *>(block);
+
+				if (to->empty() || begin > to->back().second + 65536)
+					to->emplace_back(begin, begin);
+				to->back().second = begin + usable;
+				return 0;
+			},
+			&runs);
+		for (const auto &[begin, end] : runs)
+			pull(begin, static_cast<std::size_t>(end - begin));
+	}
+
+	/* Makes ready to move to that node, while the program still uses the object: free pages are punched out, since holes
+	   travel for free. ENOENT: there is no such node; EINVAL: it is this one. */
+	void connect(const char *node, ramp_mode mode = RAMP_LAZY)
+	{
+		if (!std::strcmp(node, m_ramp->node()))
+			throw failure(EINVAL,
+				      std::string("connect: it is on node ") + node + " already");
+		must_be_here();
+		detail::must(ramp_list(
+			m_ramp->get(), node, [](void *, const ramp_info *) { return 1; }, nullptr));
+		ramp_heap_trim(heap());
+		m_node = node;
+		m_mode = mode;
+	}
+	/* Moves it to the node of the last connect(); it is empty then. Where that fails (ramp_migrate says how) it is as it was,
+	   connected to no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect();
+	   EREMOTE: another program has moved it away. */
+	void transfer()
+	{
+		ramp_move_options options{};
+
+		if (m_node.empty())
+			throw failure(ENOTCONN, "transfer: there was no connect()");
+		must_be_here();
+		if (m_options.debug)
+			check();
+		options.mode = m_mode;
+		close_heap();
+		int rc = ramp_migrate(m_segment.get(), m_node.c_str(), &options);
+		failure failed(-rc, ramp_error());
+
+		m_node.clear();
+		if (rc && rc != -EINPROGRESS)
+			reopen();
+		if (!rc || !m_object)
+			close();
+		if (rc)
+			throw failed;
+	}
+	void migrate(const char *node, ramp_mode mode = RAMP_LAZY)
+	{
+		connect(node, mode);
+		transfer();
+	}
+
+	/* Unmaps it. Object and segment stay on their node. */
+	void close() noexcept
+	{
+		close_heap();
+		m_object = nullptr;
+		m_segment.reset();
+		m_node.clear();
+	}
+	/* The same where another program has used the heap since this one opened it: touches nothing. */
+	void forget() noexcept
+	{
+		if (m_heap)
+			m_heap->forget();
+		close();
+	}
+	/* Ends the object, and frees its segment. */
+	void destroy()
+	{
+		ramp_info info;
+
+		detail::must(ramp_stat(m_segment.get(), &info));
+		object().destroy();
+		close();
+		detail::must(ramp_free(m_ramp->get(), info.node, info.name));
+	}
+
+      private:
+	container(const cluster &ramp, ramp_segment *segment, const container_options &options)
+	    : m_ramp(ramp), m_segment(segment), m_options(options)
+	{
+	}
+
+	/* The containers of ramp::scoped get their heap behind the other arguments. */
+	template <typename... Args> void build(Args &&...args)
+	{
+		if constexpr (detail::is_scoped<T>::value)
+			m_object = mig_ptr<T>::make(
+					   heap(), std::forward<Args>(args)...,
+					   typename T::allocator_type(heap_allocator<char>(heap())))
+					   .get();
+		else
+			m_object = mig_ptr<T>::make(heap(), std::forward<Args>(args)...).get();
+	}
+
+	static container found(const cluster &ramp, ramp_segment *segment,
+			       const container_options &options)
+	{
+		container is(ramp, segment, options);
+
+		is.m_heap.emplace(
+			ramp::heap::open(ramp_data(segment), is.size(), is.heap_options()));
+		is.m_object = is.object().get();
+		return is;
+	}
+
+	std::uint64_t size() const
+	{
+		return static_cast<std::uint64_t>(detail::must(ramp_size(m_segment.get())));
+	}
+
+	ramp_heap_options heap_options() const
+	{
+		ramp_heap_options options{};
+
+		options.max_bytes = m_options.max_bytes;
+		options.flags = m_options.debug ? RAMP_HEAP_DEBUG : 0;
+		options.grow = [](void *segment, std::uint64_t bytes) {
+			return ramp_resize(static_cast<ramp_segment *>(segment), bytes);
+		};
+		options.arg = m_segment.get();
+		return options;
+	}
+
+	/* A load of what has left is SIGBUS; this says so. */
+	bool is_here() const noexcept
+	{
+		return madvise(ramp_data(m_segment.get()), 4096, MADV_POPULATE_READ) == 0;
+	}
+	void must_be_here() const
+	{
+		if (!is_here())
+			throw failure(EREMOTE, "another program has moved the segment away");
+	}
+
+	/* Touches the memory only where it is still here. */
+	void close_heap() noexcept
+	{
+		if (!m_heap)
+			return;
+		if (!is_here())
+			m_heap->forget();
+		m_heap.reset();
+	}
+
+	/* After a move that failed: the object is where it was, unless something else has moved it. */
+	void reopen() noexcept
+	{
+		try {
+			must_be_here();
+			m_heap.emplace(ramp::heap::open(ramp_data(m_segment.get()), size(),
+							heap_options()));
+		} catch (const std::exception &) {
+			m_object = nullptr;
+		}
+	}
+
+	void swap(container &other) noexcept
+	{
+		std::swap(m_ramp, other.m_ramp);
+		std::swap(m_segment, other.m_segment);
+		std::swap(m_heap, other.m_heap);
+		std::swap(m_object, other.m_object);
+		std::swap(m_options, other.m_options);
+		std::swap(m_node, other.m_node);
+		std::swap(m_mode, other.m_mode);
+	}
+
+	std::optional<cluster> m_ramp;
+	detail::segment_ptr m_segment;
+	std::optional<ramp::heap> m_heap; /* goes before the segment */
+	T *m_object = nullptr;
+	container_options m_options;
+	std::string m_node; /* connect: "" after transfer */
+	ramp_mode m_mode = RAMP_LAZY;
+};
+
+} // namespace ramp
+
+#endif
