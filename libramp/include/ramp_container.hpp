@@ -20,7 +20,8 @@
  * afterwards: after transfer() its addresses are not mapped. Where another program moves the segment away (mv), a touch
  * of it is SIGBUS, as ramp.h says; once it is back, forget() the container and open it again.
  *
- * Errors are exceptions: failure, where a call of libramp fails; and those of ramp.hpp.
+ * Errors are exceptions: failure, where a call of libramp fails (ENODEV: the container is empty; EREMOTE: another program has
+ * moved its segment away); and those of ramp.hpp.
  *
  * Threads. A container is its program's to lock.
  */
@@ -264,10 +265,10 @@ template <typename T> class container
 	{
 		return m_segment.get();
 	}
-	/* The segment's number. */
+	/* The segment's number; 0: it is empty. */
 	std::uint64_t id() const noexcept
 	{
-		return ramp_id(m_segment.get());
+		return m_segment ? ramp_id(m_segment.get()) : 0;
 	}
 	mig_ptr<T> object() const
 	{
@@ -305,6 +306,7 @@ template <typename T> class container
 	{
 		std::vector<std::pair<char *, char *>> runs;
 
+		must_be_here();
 		ramp_heap_each(
 			heap(),
 			[](void *arg, void *block, std::size_t usable) {
@@ -326,10 +328,10 @@ template <typename T> class container
 	   travel for free. ENOENT: there is no such node; EINVAL: it is this one. */
 	void connect(const char *node, ramp_mode mode = RAMP_LAZY)
 	{
+		must_be_here();
 		if (!std::strcmp(node, m_ramp->node()))
 			throw failure(EINVAL,
 				      std::string("connect: it is on node ") + node + " already");
-		must_be_here();
 		detail::must(ramp_list(
 			m_ramp->get(), node, [](void *, const ramp_info *) { return 1; }, nullptr));
 		ramp_heap_trim(heap());
@@ -337,8 +339,7 @@ template <typename T> class container
 		m_mode = mode;
 	}
 	/* Moves it to the node of the last connect(); it is empty then. Where that fails (ramp_migrate says how) it is as it was,
-	   connected to no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect();
-	   EREMOTE: another program has moved it away. */
+	   connected to no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect(). */
 	void transfer()
 	{
 		ramp_move_options options{};
@@ -387,6 +388,7 @@ template <typename T> class container
 	{
 		ramp_info info;
 
+		must_be_here();
 		detail::must(ramp_stat(m_segment.get(), &info));
 		object().destroy();
 		close();
@@ -447,6 +449,8 @@ template <typename T> class container
 	}
 	void must_be_here() const
 	{
+		if (!m_object)
+			throw failure(ENODEV, "the container is empty");
 		if (!is_here())
 			throw failure(EREMOTE, "another program has moved the segment away");
 	}

@@ -15,8 +15,8 @@
  * Rules, errors: as ramp_container.hpp. After migrate() and destroy() the object's mig_ptr points nowhere. A program that
  * moves objects away is itself to keep its threads out of them.
  *
- * Threads. All functions may be called by any thread, but for the destructor; `run` is called by the thread that made, adopted or
- * received the object, and may call the host.
+ * Threads. All functions may be called by any thread, but start(), stop() and the destructor by one at a time, and not by `run`. `run` is called by the thread that made, adopted or
+ * received the object, and may call the host's other functions.
  */
 #ifndef RAMP_HOST_HPP
 #define RAMP_HOST_HPP

@@ -87,7 +87,10 @@ static void life(const nodes &on)
 	c.connect("b");
 	fill(c, 4000, 5000); /* between the two it is in use */
 	c.transfer();
-	must(!c && !c.heap() && !c.segment());
+	must(!c && !c.heap() && !c.segment() && !c.id());
+	must(code_of<ramp::failure>([&] { c.connect("b"); }) == ENODEV);
+	must(code_of<ramp::failure>([&] { c.pull(); }) == ENODEV);
+	must(code_of<ramp::failure>([&] { c.destroy(); }) == ENODEV);
 
 	c = words_box::receive(to_b);
 	must(c.get() == address && is_filled(c, 5000));
