@@ -325,7 +325,7 @@ template <typename T> class container
 	}
 
 	/* Makes ready to move to that node, while the program still uses the object: free pages are punched out, since holes
-	   travel for free. ENOENT: there is no such node; EINVAL: it is this one. */
+	   travel for free. ENOENT: there is no such node; EALREADY: it is this one. */
 	void connect(const char *node, ramp_mode mode = RAMP_LAZY)
 	{
 		must_be_here();

@@ -160,10 +160,17 @@ template <typename T> class host
 		m_thread.join();
 	}
 
-	/* Moves an object to that node. Where it throws, the object is still here, as container::transfer says. */
-	void migrate(const mig_ptr<T> &object, const char *node, ramp_mode mode = RAMP_LAZY)
+	/* Moves an object to that node. `ready` is called before the hand-over, when all is done that takes long: until then the
+	   program may use the object. Where it throws, or `ready` does, the object is still here, as container::transfer says. */
+	void migrate(const mig_ptr<T> &object, const char *node, ramp_mode mode = RAMP_LAZY,
+		     const std::function<void()> &ready = {})
 	{
-		leave(object, [&](container<T> &c) { c.migrate(node, mode); });
+		leave(object, [&](container<T> &c) {
+			c.connect(node, mode);
+			if (ready)
+				ready();
+			c.transfer();
+		});
 	}
 	/* Ends an object, and frees its segment. */
 	void destroy(const mig_ptr<T> &object)

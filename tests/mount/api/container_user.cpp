@@ -83,7 +83,7 @@ static void life(const nodes &on)
 	fill(c, 0, 4000); /* 8 MiB: more than it began with */
 	must(code_of<ramp::failure>([&] { c.transfer(); }) == ENOTCONN);
 	must(code_of<ramp::failure>([&] { c.connect("nowhere"); }) == ENOENT);
-	must(code_of<ramp::failure>([&] { c.connect("a"); }) == EINVAL);
+	must(code_of<ramp::failure>([&] { c.connect("a"); }) == EALREADY);
 	c.connect("b");
 	fill(c, 4000, 5000); /* between the two it is in use */
 	c.transfer();
@@ -229,8 +229,13 @@ static void hosts(const nodes &on)
 		must(code_of<ramp::failure>([&] { a.migrate(p, "b"); }) == ENOENT);
 		must(code_of<ramp::failure>([&] { b.migrate(p, "nowhere"); }) == ENOENT);
 		must(b.size() == 1);
-		b.migrate(p, "a");
+		must(code_of<ramp::failure>([&] {
+			     b.migrate(p, "a", RAMP_LAZY, [] { throw ramp::failure(EDOM, "no"); });
+		     }) == EDOM);
+		must(b.size() == 1 && address->value == 1);
+		b.migrate(p, "a", RAMP_LAZY, [&] { address->value++; });
 		must(a.receive(20000) && a.size() == 2 && b.size() == 0 && runs_a == 102);
+		must(address->value == 2);
 		must(!a.receive(0));
 		a.destroy(p);
 	}
