@@ -29,7 +29,6 @@
 #define RAMP_CONTAINER_HPP
 
 #include <algorithm>
-#include <optional>
 #include <sys/mman.h>
 
 #include <ramp.h>
@@ -81,6 +80,8 @@ using segment_ptr = std::unique_ptr<ramp_segment, putter>;
 class cluster
 {
       public:
+	/* None. */
+	cluster() noexcept = default;
 	/* As ramp_open. */
 	static cluster open(const char *mount = nullptr)
 	{
@@ -175,8 +176,8 @@ template <typename T> class container
 		detail::must(ramp_alloc(ramp, &what, &segment));
 		container made(ramp, segment, options);
 		try {
-			made.m_heap.emplace(ramp::heap::format(ramp_data(segment), made.size(),
-							       made.heap_options()));
+			made.m_heap = std::make_unique<ramp::heap>(ramp::heap::format(
+				ramp_data(segment), made.size(), made.heap_options()));
 			made.build(std::forward<Args>(args)...);
 		} catch (...) {
 			made.close();
@@ -329,11 +330,11 @@ template <typename T> class container
 	void connect(const char *node, ramp_mode mode = RAMP_LAZY)
 	{
 		must_be_here();
-		if (!std::strcmp(node, m_ramp->node()))
-			throw failure(EINVAL,
+		if (!std::strcmp(node, m_ramp.node()))
+			throw failure(EALREADY,
 				      std::string("connect: it is on node ") + node + " already");
 		detail::must(ramp_list(
-			m_ramp->get(), node, [](void *, const ramp_info *) { return 1; }, nullptr));
+			m_ramp, node, [](void *, const ramp_info *) { return 1; }, nullptr));
 		ramp_heap_trim(heap());
 		m_node = node;
 		m_mode = mode;
@@ -362,10 +363,19 @@ template <typename T> class container
 		if (rc)
 			throw failed;
 	}
-	void migrate(const char *node, ramp_mode mode = RAMP_LAZY)
+	/* Both; `ready` is called between them. Where it throws, or they do, the object is connected to no node. */
+	void migrate(const char *node, ramp_mode mode = RAMP_LAZY,
+		     const std::function<void()> &ready = {})
 	{
 		connect(node, mode);
-		transfer();
+		try {
+			if (ready)
+				ready();
+			transfer();
+		} catch (...) {
+			m_node.clear();
+			throw;
+		}
 	}
 
 	/* Unmaps it. Object and segment stay on their node. */
@@ -392,7 +402,7 @@ template <typename T> class container
 		detail::must(ramp_stat(m_segment.get(), &info));
 		object().destroy();
 		close();
-		detail::must(ramp_free(m_ramp->get(), info.node, info.name));
+		detail::must(ramp_free(m_ramp, info.node, info.name));
 	}
 
       private:
@@ -418,7 +428,7 @@ template <typename T> class container
 	{
 		container is(ramp, segment, options);
 
-		is.m_heap.emplace(
+		is.m_heap = std::make_unique<ramp::heap>(
 			ramp::heap::open(ramp_data(segment), is.size(), is.heap_options()));
 		is.m_object = is.object().get();
 		return is;
@@ -470,8 +480,8 @@ template <typename T> class container
 	{
 		try {
 			must_be_here();
-			m_heap.emplace(ramp::heap::open(ramp_data(m_segment.get()), size(),
-							heap_options()));
+			m_heap = std::make_unique<ramp::heap>(ramp::heap::open(
+				ramp_data(m_segment.get()), size(), heap_options()));
 		} catch (const std::exception &) {
 			m_object = nullptr;
 		}
@@ -488,9 +498,9 @@ template <typename T> class container
 		std::swap(m_mode, other.m_mode);
 	}
 
-	std::optional<cluster> m_ramp;
+	cluster m_ramp;
 	detail::segment_ptr m_segment;
-	std::optional<ramp::heap> m_heap; /* goes before the segment */
+	std::unique_ptr<ramp::heap> m_heap; /* goes before the segment */
 	T *m_object = nullptr;
 	container_options m_options;
 	std::string m_node; /* connect: "" after transfer */

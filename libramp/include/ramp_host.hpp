@@ -21,6 +21,7 @@
 #ifndef RAMP_HOST_HPP
 #define RAMP_HOST_HPP
 
+#include <chrono>
 #include <fnmatch.h>
 #include <mutex>
 #include <poll.h>
@@ -165,12 +166,7 @@ template <typename T> class host
 	void migrate(const mig_ptr<T> &object, const char *node, ramp_mode mode = RAMP_LAZY,
 		     const std::function<void()> &ready = {})
 	{
-		leave(object, [&](container<T> &c) {
-			c.connect(node, mode);
-			if (ready)
-				ready();
-			c.transfer();
-		});
+		leave(object, [&](container<T> &c) { c.migrate(node, mode, ready); });
 	}
 	/* Ends an object, and frees its segment. */
 	void destroy(const mig_ptr<T> &object)
@@ -254,15 +250,23 @@ template <typename T> class host
 	/* Returns false where it has gone again. */
 	bool arrived(std::uint64_t id)
 	{
+		container<T> came;
+
 		/* One that it has still was moved away by another program, and has come back. */
 		take_id(id).forget();
-		try {
-			enter(container<T>::open_id(m_ramp, id, m_options));
-		} catch (const failure &f) {
-			if (f.code == ENOENT || f.code == EREMOTE || f.code == EAGAIN)
-				return false;
-			throw;
+		for (int tries = 0; !came; tries++) {
+			try {
+				came = container<T>::open_id(m_ramp, id, m_options);
+			} catch (const failure &f) {
+				if (f.code == ENOENT || f.code == EREMOTE || f.code == EAGAIN)
+					return false;
+				/* It is back before the thread that moved it away has unmapped it. */
+				if (f.code != EBUSY || tries == 200)
+					throw;
+				std::this_thread::sleep_for(std::chrono::milliseconds(10));
+			}
 		}
+		enter(std::move(came));
 		return true;
 	}
 

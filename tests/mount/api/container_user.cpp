@@ -132,8 +132,7 @@ static void refused(const nodes &on)
 	must(fd >= 0);
 	close(fd);
 	fill(c, 0, 100);
-	c.connect("b");
-	must(code_of<ramp::failure>([&] { c.transfer(); }) == EEXIST);
+	must(code_of<ramp::failure>([&] { c.migrate("b"); }) == EEXIST);
 	must(c && is_filled(c, 100));
 	fill(c, 100, 200);
 	must(is_filled(c, 200));
@@ -143,9 +142,8 @@ static void refused(const nodes &on)
 	must(!c);
 	c = words_box::open(on.a, "same");
 	must(is_filled(c, 200));
-	c.connect("b");
 	must(rename((mount_a + "/a/same").c_str(), (mount_a + "/b/same").c_str()) == 0);
-	must(code_of<ramp::failure>([&] { c.transfer(); }) == EREMOTE);
+	must(code_of<ramp::failure>([&] { c.migrate("b"); }) == EREMOTE);
 	c.close(); /* touches nothing */
 	words_box::open(on.b, "same").destroy();
 }
