@@ -114,7 +114,7 @@ static int use(const ramp::cluster &ramp, const char *name, double seconds, bool
 	std::uint64_t entries = t->size();
 	double first_us = us_since(arrival), now_us = first_us;
 
-	for (unsigned i = 0; now_us < seconds * 1e6; i++) {
+	for (unsigned i = 0; now_us < first_us + seconds * 1e6; i++) {
 		random ^= random << 13;
 		random ^= random >> 7;
 		random ^= random << 17;

@@ -87,6 +87,11 @@ def table_once(p, c, mib, mode):
     return windows, unavailable, entries
 
 
+def first_window(windows):
+    """The first 100 ms in which there were operations: a program that gets no processor has none."""
+    return next(w for w in windows[100] if w[0])
+
+
 def local_speed(windows):
     """Mean us of an operation in the last half second."""
     return statistics.median(mean for count, mean, _ in windows[10][-50:] if count)
@@ -149,8 +154,8 @@ def containers(bench, runs, p=None):
             usual = statistics.median(local_speed(w) for w, _, _ in found["stop"])
             for mode in ("demand", "prefetch"):
                 case = "%d MiB, %s" % (mib, NAMES[mode])
-                report.add(case + ", p95 in the first 100 ms", [w[100][0][2] for w, _, _ in found[mode]], "us", faults, "<= 2")
-                report.add(case + ", mean in the first 100 ms", [w[100][0][1] for w, _, _ in found[mode]], "us")
+                report.add(case + ", p95 in the first 100 ms", [first_window(w)[2] for w, _, _ in found[mode]], "us", faults, "<= 2")
+                report.add(case + ", mean in the first 100 ms", [first_window(w)[1] for w, _, _ in found[mode]], "us")
                 report.add(case + ", local speed again", [local_again(w, usual) for w, _, _ in found[mode]], "ms", pulls,
                            "<= 1.3" if mode == "prefetch" else "")
             title = "Figure %s: a hash table of %d entries in %d MiB, right after its transfer" % (number, found["stop"][0][2], mib)
