@@ -60,6 +60,7 @@ static const struct {
 	[META_RECOVERED] = {"RECOVERED", F_ID | F_EPOCH | F_K | F_NODE | F_NODE_INC | F_SRC |
 						 F_NEW_NAME | F_OWNERSHIP | F_ATTR},
 	[META_MEMBER_AGAIN] = {"MEMBER_AGAIN", F_NODE | F_NODE_INC | F_INSTANCE},
+	[META_UNEXTENT] = {"UNEXTENT", F_ID | F_EPOCH | F_VALUE},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -70,6 +71,8 @@ const char *command_name(enum meta_command_type type)
 
 uint64_t command_level(enum meta_command_type type)
 {
+	if (type == META_UNEXTENT)
+		return META_LEVEL_UNEXTENT;
 	return type == META_SET ? META_LEVEL_ARENA_USER : 0;
 }
 

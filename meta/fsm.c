@@ -45,6 +45,7 @@ static int (*const commands[])(struct apply *a) = {
 	[META_SET] = fsm_set,
 	[META_RECOVERED] = fsm_recovered,
 	[META_MEMBER_AGAIN] = fsm_member_again,
+	[META_UNEXTENT] = fsm_unextent,
 };
 
 /* Returns 1 where the command is below its node's floor, a late copy; else 0, and raises the

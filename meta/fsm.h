@@ -20,6 +20,7 @@
  *	(none) -> STABLE, PULLING	[fsm_recovered] its commits were lost with the old cluster
  *	STABLE -> PULLING	[fsm_recovered] the same: prepare and taken were lost
  *	STABLE -> MOVING	[fsm_prepare]
+ *	(STABLE stays so when it gives its extent back [fsm_unextent])
  *	MOVING -> PULLING	[fsm_taken]
  *	MOVING -> STABLE	[fsm_abort] of the source
  *	PULLING -> STABLE	[fsm_settled] of the target; [fsm_abort] of the source (T over)

@@ -275,7 +275,7 @@ int fsm_extent(struct apply *a)
 		rc = orphan_recreate(a, &row);
 	if (rc < 0)
 		return rc;
-	if (row.extent_len != 0) { /* never changes, so MOVING needn't refuse with EBUSY */
+	if (row.extent_len != 0) { /* stays in MOVING, which needn't refuse with EBUSY */
 		fsm_reply_extent(a, &row);
 		return 0;
 	}
@@ -293,6 +293,31 @@ int fsm_extent(struct apply *a)
 	if (rc < 0)
 		return rc;
 	row.extent_len = len;
+	return fsm_put(a, &row);
+}
+
+/* The epoch is raised, so that a prepare by the row before is ESTALE, and its source looks again. */
+int fsm_unextent(struct apply *a)
+{
+	const struct meta_command *c = a->c;
+	struct segment_row row;
+	int rc = journal_get_segment(a->j, c->id, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (row.phase == SEGMENT_MOVING)
+		return -EBUSY;
+	if (row.phase != SEGMENT_STABLE || row.epoch != c->epoch)
+		return -ESTALE;
+	if (row.extent_len == 0)
+		return -ENODATA;
+	if (row.extent_addr != c->value)
+		return -ESTALE;
+	rc = journal_free_extent(a->j, row.extent_addr);
+	if (rc < 0)
+		return rc;
+	row.extent_addr = row.extent_len = 0;
+	row.epoch++;
 	return fsm_put(a, &row);
 }
 

@@ -13,6 +13,7 @@ int fsm_unlink(struct apply *a);
 int fsm_rename(struct apply *a);
 int fsm_setattr(struct apply *a);
 int fsm_extent(struct apply *a);
+int fsm_unextent(struct apply *a);
 int fsm_freed(struct apply *a);
 
 #endif

@@ -83,10 +83,8 @@ int journal_delete_segment(struct journal *j, ramp_segment_t id)
 
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
-	if (row.extent_len != 0) {
-		rc = journal_write_row(j, S_EXTENT_DELETE, row.extent_addr, 0, 0);
-		rc = rc ? rc : journal_write_row(j, S_HINT_LOWER, row.extent_addr, 0, 0);
-	}
+	if (row.extent_len != 0)
+		rc = journal_free_extent(j, row.extent_addr);
 	return rc ? rc : journal_write_row(j, S_SEGMENT_DELETE, id, 0, 0);
 }
 
@@ -243,6 +241,13 @@ static int first_fit(struct journal *j, uint64_t from, uint64_t len, uint64_t *a
 	}
 	sqlite3_reset(st);
 	return more < 0 ? more : 0;
+}
+
+int journal_free_extent(struct journal *j, uint64_t addr)
+{
+	int rc = journal_write_row(j, S_EXTENT_DELETE, addr, 0, 0);
+
+	return rc ? rc : journal_write_row(j, S_HINT_LOWER, addr, 0, 0);
 }
 
 int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr)

@@ -160,6 +160,11 @@ enum meta_command_type {
 			      a standby under its number, bound to that instance. ESTALE: that
 			      incarnation is not current; ENOENT: removed; EBUSY: the last voter. As
 			      for the other MEMBER commands */
+	META_UNEXTENT,	/* id, epoch, value: the extent's address. Gives the extent of a STABLE
+			   segment back: its next EXTENT is another one. Proposed by its owner, which
+			   knows that nothing lies there on any node (transfer/give_back.c). ESTALE: the
+			   row has changed; ENODATA: it has no extent; EBUSY in MOVING; EOPNOTSUPP below
+			   level META_LEVEL_UNEXTENT */
 };
 
 enum meta_setting {
@@ -182,9 +187,11 @@ static inline uint64_t meta_arena_user_default(uint64_t arena_len)
  * 0.1.0, are of level 0. It is raised when every member has said that it knows the next one. Each
  * change of what an entry does to the tables is a new level.
  */
-#define META_LEVEL_KNOWN 1 /* the highest level that this program knows */
+#define META_LEVEL_KNOWN 2 /* the highest level that this program knows */
 /* 1: META_SET; an extent that was asked for is as large as that; each user's are bounded. */
 #define META_LEVEL_ARENA_USER 1
+/* 2: META_UNEXTENT. */
+#define META_LEVEL_UNEXTENT 2
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 

@@ -71,9 +71,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 void fuzz_seeds(void)
 {
-	static const enum meta_command_type types[] = {META_CREATE,  META_RENAME,   META_SETATTR,
-						       META_PREPARE, META_NODE_UP,  META_EXTENT,
-						       META_UNLINK,  META_LEVEL_UP, META_SET};
+	static const enum meta_command_type types[] = {
+		META_CREATE, META_RENAME, META_SETATTR,	 META_PREPARE, META_NODE_UP,
+		META_EXTENT, META_UNLINK, META_LEVEL_UP, META_SET,     META_UNEXTENT};
 	struct meta_origin origin = {.node = 1, .life = 2, .number = 3, .lowest = 3};
 	struct meta_command c = {
 		.cid = {1, 2},

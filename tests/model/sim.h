@@ -132,7 +132,7 @@ struct sim_row {
 	uint32_t name;	/* names are CLIENT-NAME */
 	uint64_t index; /* of the entry that made it so, at the earliest */
 	/* The wild client's: its last migration. */
-	uint64_t epoch, k_epoch;
+	uint64_t epoch, k_epoch, extent_addr;
 	struct ramp_attempt k;
 };
 

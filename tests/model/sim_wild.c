@@ -83,6 +83,10 @@ void sim_wild_begin(struct sim_world *w, struct sim_client *c)
 		c->command.map_len = sim_random(&w->rng) % (UINT64_C(1) << 32);
 		c->command.epoch = row->epoch;
 		c->command.node_inc = SIM_INCARNATION + row->node;
+	} else if (what < 90) {
+		sim_client_command(w, c, META_UNEXTENT, row);
+		c->command.epoch = row->epoch;
+		c->command.value = row->extent_addr;
 	} else if (what < 94) {
 		sim_client_command(w, c, META_UNLINK, row);
 	} else {
@@ -101,6 +105,8 @@ void sim_wild_answer(struct sim_client *c, const struct meta_reply *reply)
 		row->id = reply->id;
 	if (reply->epoch)
 		row->epoch = reply->epoch;
+	if (reply->extent_len)
+		row->extent_addr = reply->extent_addr;
 	if (c->command.type == META_PREPARE) {
 		row->k = c->command.k;
 		row->k_epoch = reply->epoch;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# transfer.sh: the transfer's model in spin. The rules as they are must hold; each seeded mistake
+# transfer.sh: the models of the transfer and of addresses that are given back, in spin. The rules as they are must hold; each seeded mistake
 # must be caught. Exit status 0 when all do as they must.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,12 +9,13 @@ failed=0
 
 command -v spin >/dev/null || { echo "transfer.sh: spin is not installed"; exit 1; }
 
+model=transfer.pml
 # run NAME [-D...]: prints "holds", "violated", or "incomplete"
 run() {
 	local name=$1
 	shift
 	mkdir "$dir/$name" && cd "$dir/$name" || exit 1
-	spin "$@" -a "$here/transfer.pml" >spin.log 2>&1 || { cat spin.log >&2; echo broken; return; }
+	spin "$@" -a "$here/$model" >spin.log 2>&1 || { cat spin.log >&2; echo broken; return; }
 	gcc -O2 -w -DSAFETY -DNOREDUCE -DCOLLAPSE -DMEMLIM=8000 $SEARCH -o pan pan.c || { echo broken; return; }
 	timeout 240 ./pan -m300000 >pan.log 2>&1
 	if grep -q 'pan:.*\(violated\|invalid\)' pan.log; then echo violated
@@ -48,5 +49,13 @@ for mistake in GIVEN_TIMES_OUT TRANSFER_FIRST OLD_ROW FREE_AT_TAKEN NO_REVOKE LO
 done
 for mistake in NO_TICKET ANY_PREPARE; do
 	expect violated "$mistake" "-DM_$mistake=1" -DTICKETS=3 -DCONNECTS=3
+done
+# Addresses given back: a model of their own.
+model=extent.pml SEARCH=""
+expect holds extents
+[ "${1:-}" = --full ] && expect holds extents_larger -DLOG=7 -DEPOCHS=5
+SEARCH=-DBFS
+for mistake in NOT_ASKED ATTACH_AFTER LATE_ATTACH READ_HELD ADOPT_AFTER NO_MARK ANY_EPOCH BEHIND; do
+	expect violated "$mistake" "-DM_$mistake=1"
 done
 exit $failed

@@ -344,6 +344,112 @@ START_TEST(extents_of_the_unlinked_are_given_back_by_freed_and_by_the_incarnatio
 }
 END_TEST
 
+/* ---- extents given back --------------------------------------------------------------------- */
+
+static int unextent(ramp_segment_t id, uint64_t epoch, uint64_t addr)
+{
+	struct meta_command c = {.type = META_UNEXTENT, .id = id, .epoch = epoch, .value = addr};
+
+	return apply(c).result;
+}
+
+static void raise_to(uint64_t level)
+{
+	struct meta_command c = {.type = META_LEVEL_UP, .value = level};
+
+	ck_assert_int_eq(apply(c).result, 0);
+}
+
+START_TEST(an_extent_that_was_given_back_is_free_for_others)
+{
+	ramp_segment_t id = created_by(7, 64 * MIB);
+	uint64_t addr = extent(id, 1).extent_addr;
+	struct segment_row row = row_of(id);
+
+	raise_level();
+	ck_assert_int_eq(unextent(id, row.epoch, addr), -EOPNOTSUPP);
+	ck_assert_uint_eq(row_of(id).extent_addr, addr);
+	raise_to(META_LEVEL_UNEXTENT);
+	ck_assert_int_eq(unextent(id, row.epoch, addr), 0);
+	ck_assert_uint_eq(row_of(id).extent_len, 0);
+	ck_assert_uint_eq(row_of(id).extent_addr, 0);
+	ck_assert_uint_eq(row_of(id).epoch, row.epoch + 1);
+	ck_assert_uint_eq(row_of(id).extent_asked, 64 * MIB);
+	ck_assert_uint_eq(use_of(7), 0);
+	ck_assert_int_eq(unextent(id, row.epoch + 1, addr), -ENODATA);
+	/* Another one gets the place, and this one another. */
+	ck_assert_uint_eq(extent(created_by(8, 64 * MIB), 1).extent_addr, addr);
+	ck_assert_uint_eq(extent(id, 1).extent_addr, addr + 64 * MIB);
+	ck_assert_uint_eq(use_of(7), 64 * MIB);
+}
+END_TEST
+
+START_TEST(a_row_that_has_changed_keeps_its_extent)
+{
+	ramp_segment_t id;
+	uint64_t addr, e;
+
+	raise_to(META_LEVEL_UNEXTENT);
+	id = created(1, "x");
+	addr = extent(id, 1).extent_addr;
+	e = row_of(id).epoch;
+	ck_assert_int_eq(unextent(id, e + 1, addr), -ESTALE);
+	ck_assert_int_eq(unextent(id, e, addr + 64 * MIB), -ESTALE);
+	ck_assert_int_eq(unextent(12, e, addr), -ESTALE);
+	/* A move that began before, and one that is pulling; settled, its epoch is another. */
+	ck_assert_int_eq(prepare(id, e, K, 1, 2, "").result, 0);
+	ck_assert_int_eq(unextent(id, e, addr), -EBUSY);
+	ck_assert_int_eq(unextent(id, e + 1, addr), -EBUSY);
+	ck_assert_int_eq(step_k(META_TAKEN, id, e + 1, K).result, 0);
+	ck_assert_int_eq(unextent(id, row_of(id).epoch, addr), -ESTALE);
+	ck_assert_int_eq(step_k(META_SETTLED, id, e + 1, K).result, 0);
+	ck_assert_int_eq(unextent(id, e, addr), -ESTALE);
+	ck_assert_uint_eq(row_of(id).extent_addr, addr);
+	/* It is given back first: a prepare by the row before comes too late. */
+	e = row_of(id).epoch;
+	ck_assert_int_eq(unextent(id, e, addr), 0);
+	ck_assert_int_eq(prepare(id, e, K2, 2, 1, "").result, -ESTALE);
+	/* An orphan's stays until it is freed. */
+	addr = extent(id, 1).extent_addr;
+	ck_assert_int_eq(do_unlink(id, "x"), 0);
+	ck_assert_int_eq(unextent(id, row_of(id).epoch, addr), -ESTALE);
+}
+END_TEST
+
+/* The owner's daemon was killed with an UNEXTENT under way, and the next one's attach asks for the extent:
+   whichever is applied first, no extent goes that has been told to the attach. */
+START_TEST(an_extent_that_was_asked_for_since_is_not_given_back)
+{
+	struct meta_origin before = {.node = 1, .life = 3, .number = 9, .lowest = 9};
+	struct meta_origin after = {.node = 1, .life = 4, .number = 1, .lowest = 1};
+	struct meta_command give = {.type = META_UNEXTENT}, ask = {.type = META_EXTENT};
+	struct fsm_result res;
+
+	raise_to(META_LEVEL_UNEXTENT);
+	give.id = ask.id = created(1, "x");
+	give.value = extent(ask.id, 1).extent_addr;
+	give.epoch = row_of(ask.id).epoch;
+	give.cid = (struct meta_command_id){77, 1};
+	ask.cid = (struct meta_command_id){77, 2};
+	ask.map_len = 1;
+	res = apply_from(&after, &ask);
+	ck_assert(res.command);
+	ck_assert_uint_eq(res.reply.extent_addr, give.value);
+	res = apply_from(&before, &give);
+	ck_assert(!res.command);
+	ck_assert_uint_eq(row_of(ask.id).extent_addr, give.value);
+
+	/* In one life: it was given up, and is below the lowest number that its node waits for. */
+	before = (struct meta_origin){.node = 1, .life = 4, .number = 2, .lowest = 2};
+	after = (struct meta_origin){.node = 1, .life = 4, .number = 3, .lowest = 3};
+	give.cid = (struct meta_command_id){77, 3};
+	ask.cid = (struct meta_command_id){77, 4};
+	ck_assert_uint_eq(apply_from(&after, &ask).reply.extent_addr, give.value);
+	ck_assert(!apply_from(&before, &give).command);
+	ck_assert_uint_eq(row_of(ask.id).extent_addr, give.value);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_arena");
@@ -360,6 +466,9 @@ static Suite *suite(void)
 	tcase_add_test(rules, an_orphans_addresses_are_its_users_until_they_are_free);
 	tcase_add_test(rules, one_that_is_open_gets_an_extent_after_its_name_has_gone);
 	tcase_add_test(rules, what_was_asked_for_before_the_unlink_is_given_after_it);
+	tcase_add_test(rules, an_extent_that_was_given_back_is_free_for_others);
+	tcase_add_test(rules, a_row_that_has_changed_keeps_its_extent);
+	tcase_add_test(rules, an_extent_that_was_asked_for_since_is_not_given_back);
 	tcase_add_checked_fixture(small, rules_setup_small_arena, rules_teardown);
 	suite_add_tcase(s, small);
 	tcase_add_test(small, a_bound_is_an_eighth_of_the_arena_until_it_is_set);
