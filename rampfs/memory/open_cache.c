@@ -117,7 +117,7 @@ static bool may_rest(struct seg *seg)
 	return seg->record.kind == RECORD_OWNED && atomic_load(&seg->gate) == 0 && !seg->mappings &&
 	       seg->slack_fd < 0 &&
 	       (!state || (!atomic_load(&state->map_pages) && !atomic_load(&state->passed) &&
-			   atomic_load(&state->mtime) == HELD_NOT));
+			   !atomic_load(&state->giving) && atomic_load(&state->mtime) == HELD_NOT));
 }
 
 void seg_may_rest(struct seg *seg)

@@ -41,6 +41,13 @@ bool seg_removed(struct seg *seg); /* by store_remove, whatever its record said 
 int seg_note_passed(struct seg *seg, bool passed);
 bool seg_passed(struct seg *seg);
 
+/* The epoch of its row at which giving its addresses back may have been proposed, by any life of the
+   daemon; 0: not. Kept beside the bytes. seg_note_giving: 0, or -errno: not noted. */
+int seg_note_giving(struct seg *seg, uint64_t epoch);
+uint64_t seg_giving(struct seg *seg);
+/* Takes the note back where it is of an epoch below that one. */
+void seg_end_giving(struct seg *seg, uint64_t below);
+
 /* Whether this daemon is about to move it away: from CONNECT until the move has ended. No
    passthrough is granted meanwhile, since that would make the move fail. In memory only. */
 void seg_set_leaving(struct seg *seg, bool leaving);

@@ -72,6 +72,22 @@ bool seg_passed(struct seg *seg)
 	return state && atomic_load(&state->passed);
 }
 
+uint64_t seg_giving(struct seg *seg)
+{
+	struct state_header *state = atomic_load(&seg->state);
+
+	return state ? atomic_load(&state->giving) : 0;
+}
+
+void seg_end_giving(struct seg *seg, uint64_t below)
+{
+	struct state_header *state = atomic_load(&seg->state);
+	uint64_t epoch = seg_giving(seg);
+
+	if (epoch && epoch < below)
+		atomic_compare_exchange_strong(&state->giving, &epoch, 0);
+}
+
 void seg_set_leaving(struct seg *seg, bool leaving)
 {
 	atomic_store(&seg->leaving, leaving);

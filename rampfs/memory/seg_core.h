@@ -68,6 +68,7 @@ struct state_header {
 	int64_t row[2];			  /* seg_note_row: atime and mtime; 0, 0: not known */
 	_Atomic uint64_t handed;	  /* 1: seg_hand_out */
 	uint8_t about[STATE_ABOUT_BYTES]; /* about.c */
+	_Atomic uint64_t giving;	  /* seg_note_giving; 0: not */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -117,7 +118,7 @@ struct seg {
 	_Atomic uint64_t going; /* bytes: seg_freeing */
 	atomic_int fd;		/* -1: not open: at rest, or damaged and without a file */
 	/* NULL: at rest, or damaged and without a header. For a segment at rest every reader takes
-	   NULL as: no map, no time held, not passed. `small` and `handed` are copied below. */
+	   NULL as: no map, no time held, not passed, not giving. `small` and `handed` are copied below. */
 	struct state_header *_Atomic state;
 	atomic_bool awake;   /* counted in store->awake */
 	atomic_bool small;   /* as in the header */

@@ -177,6 +177,15 @@ int seg_note_passed(struct seg *seg, bool passed)
 	return rc;
 }
 
+int seg_note_giving(struct seg *seg, uint64_t epoch)
+{
+	int rc = seg_wake_header(seg);
+
+	if (!rc)
+		atomic_store(&seg->state->giving, epoch);
+	return rc;
+}
+
 /* ---- the proof that no other process has it -------------------------------------------------- */
 
 /* Replaces the daemon's description, then takes the lease: one that is mapped counts for the kernel

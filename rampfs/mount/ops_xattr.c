@@ -1,5 +1,6 @@
 /*
- * user.ramp.*: facts of a segment (facts.c), three of which can be set.
+ * user.ramp.*: facts of a segment (facts.c), three of which can be set, and one of which, the extent,
+ * can be removed: that gives its addresses back.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
  * carry a segment's id and owner to its copies. Attributes of any other name are not supported.
@@ -7,11 +8,14 @@
 #include "ops_xattr.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "base/log.h"
+#include "caller.h"
 #include "facts.h"
 #include "inode.h"
 #include "passthrough.h"
@@ -178,8 +182,62 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		fuse_reply_buf(req, NULL, 0);
 }
 
+/* ---- removexattr ---------------------------------------------------------------------------- */
+
+struct give_back {
+	struct parked_request r; /* first */
+	ramp_segment_t id;
+};
+
+/* Control loop. */
+static void gave_back(void *arg, int result, const char *text)
+{
+	struct give_back *g = arg;
+
+	/* An earlier daemon may have done it, and was killed before it answered. */
+	if (result == -ENODATA && g->r.resent)
+		result = 0;
+	if (result)
+		log_info("segment %llu keeps its addresses: %s", (unsigned long long)g->id,
+			 *text ? text : strerror(-result));
+	if (!g->r.mount->stopped) {
+		request_reply_err(&g->r, result);
+		return;
+	}
+	request_finish(&g->r);
+	fuse_reply_none(g->r.fuse); /* the next daemon has it sent again */
+	request_end(&g->r);
+}
+
+/* Returns 0 where the caller may give the segment's addresses back, and this node can. */
+static int check_give_back(fuse_req_t req, fuse_ino_t ino)
+{
+	struct mount *m = mount_of(req);
+	struct segment_row row;
+	uint32_t owner;
+	int rc = meta_segment(m->config.meta, ino, &row);
+
+	if (rc)
+		return rc;
+	if (caller_is_limited(req, CAP_FOWNER, &row, &owner) && owner != row.uid)
+		return -EPERM;
+	return row.node == m->self ? 0 : -EREMOTE;
+}
+
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	(void)ino;
-	fuse_reply_err(req, facts_has(name) ? EPERM : ENODATA);
+	struct give_back *g;
+	int rc = -ENODATA;
+
+	if (inode_kind(ino) == INODE_IS_SEGMENT && facts_has(name))
+		rc = strcmp(name, FACTS_PREFIX "extent") == 0 ? check_give_back(req, ino) : -EPERM;
+	if (rc) {
+		fuse_reply_err(req, -rc);
+		return;
+	}
+	g = request_new(req, sizeof(*g));
+	if (!g)
+		return;
+	g->id = ino;
+	transfers_give_back(g->r.mount->config.transfers, ino, gave_back, g);
 }

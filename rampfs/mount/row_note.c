@@ -41,6 +41,7 @@ void row_note(struct meta *meta, struct seg *seg, const struct segment_row *row)
 
 	if (meta_why_copy(meta))
 		return; /* it was made of the note */
+	seg_end_giving(seg, row->epoch);
 	seg_note_about(seg, bytes, encode(bytes, gone ? NOTE_UNLINKED : NOTE_NAMED, row));
 }
 

@@ -93,6 +93,7 @@ static struct programs *programs_make(const struct programs_config *config)
 static void free_programs(struct programs *p)
 {
 	tokens_close(p);
+	free(p->promises);
 	mseg_free_all(p);
 	broker_release_close(p);
 	if (p->uffd_dev >= 0)

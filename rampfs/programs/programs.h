@@ -208,6 +208,26 @@ void programs_back(struct programs *programs, struct seg *seg);
  */
 void programs_await(struct programs *programs, struct seg *seg, uint64_t until_ms);
 
+/* ---- giving addresses back (transfer/give_back.c) -------------------------------------------- */
+
+/* The extent of a segment, by its row at that epoch. */
+struct programs_extent {
+	ramp_segment_t id;
+	uint64_t epoch, addr, len;
+};
+/* Holds attaches of it: those under way have ended, new ones wait until programs_release_attaches. -EBUSY: one
+   does not end, or it is held already. Blocks; for the owner. */
+int programs_hold_attaches(struct programs *programs, ramp_segment_t id, struct ramp_err *err);
+void programs_release_attaches(struct programs *programs,
+			       ramp_segment_t id); /* any thread; blocks shortly */
+/*
+ * Says whether no process of this machine has anything of it there, neither the segment nor the empty
+ * file in its place; -EBUSY: one has, or can't be looked into; err names it. After 0 none will, until the
+ * segment's row is newer: a fork's child gets no empty file there. Blocks (asks /proc; up to 3 s).
+ */
+int programs_give_back(struct programs *programs, const struct programs_extent *extent,
+		       struct ramp_err *err);
+
 /* Returns true while any process of this machine maps the segment's file, or can't be looked into.
    Blocks (asks /proc; up to 3 s). */
 bool programs_mapped(struct programs *programs, struct seg *seg);

@@ -20,6 +20,7 @@
 #include "collapse.h"
 #include "copy.h"
 #include "dispatch.h"
+#include "give_back.h"
 #include "given.h"
 #include "move_request.h"
 #include "move_request_peer.h"
@@ -223,6 +224,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	target_listen(t);
 	copy_listen(t);
 	move_request_remote_listen(t);
+	give_back_listen(t);
 	move_request_peer_listen(t);
 	traces_listen(t);
 	*out = t;
@@ -303,6 +305,7 @@ void transfers_close(struct transfers *t)
 			atomic_store(&m->cancelled, true); /* R4: a freeze is undone */
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
+	give_back_close(t);
 	collapses_close(t);
 	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
@@ -324,6 +327,11 @@ uint64_t transfers_migrate(struct transfers *t, const struct migrate_request *re
 			   migrate_done *done, void *arg)
 {
 	return move_request_post(t, request, done, arg);
+}
+
+void transfers_give_back(struct transfers *t, ramp_segment_t id, migrate_done *done, void *arg)
+{
+	give_back_post(t, id, done, arg);
 }
 
 struct cancel {

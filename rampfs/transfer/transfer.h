@@ -125,6 +125,15 @@ uint64_t transfers_migrate(struct transfers *transfers, const struct migrate_req
    cases. */
 void transfers_cancel(struct transfers *transfers, uint64_t handle);
 
+/*
+ * Gives the segment's addresses back, where this node owns it and no process of any node has anything
+ * of it mapped. Results: 0; ENODATA: it has none; EREMOTE: another node owns it; EBUSY, with the node
+ * and the process, or the node that can't be asked; EOPNOTSUPP: a member runs an older rampfs; EROFS;
+ * ETIMEDOUT: it may still happen.
+ */
+void transfers_give_back(struct transfers *transfers, ramp_segment_t id, migrate_done *done,
+			 void *arg);
+
 /* Returns whether the segment is ours again by proof that a target is over which may have served
    it: its bytes are those of the freeze, and opening it is EIO until it is reclaimed. Any
    thread. */

@@ -22,6 +22,7 @@
 struct move;
 struct move_request;
 struct collapse;
+struct giving;
 struct tracing;
 
 /* Calls from the ground up; set by transfers_open, never NULL. */
@@ -72,6 +73,7 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, move_request) requests;
+	LIST_HEAD(, giving) givings;	    /* give_back.c */
 	struct answered answered[ANSWERED]; /* by move_request_peer.c */
 	size_t n_answered;
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */

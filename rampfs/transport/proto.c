@@ -350,6 +350,46 @@ int proto_get_answer(struct wire_r *r, struct msg_answer *m)
 	return done(r);
 }
 
+void proto_put_give_back(struct wire_w *w, const struct msg_give_back *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->epoch);
+	wire_put_u64(w, m->addr);
+	wire_put_u64(w, m->len);
+}
+
+int proto_get_give_back(struct wire_r *r, struct msg_give_back *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	m->id = get_id(r);
+	m->epoch = get_set(r);
+	m->addr = get_set(r);
+	m->len = get_set(r);
+	if (m->len > UINT64_MAX - m->addr)
+		r->bad = true;
+	return done(r);
+}
+
+void proto_put_give_back_said(struct wire_w *w, const struct msg_give_back_said *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->request);
+	wire_put_u32(w, m->code);
+	wire_put_str(w, m->text);
+}
+
+int proto_get_give_back_said(struct wire_r *r, struct msg_give_back_said *m)
+{
+	get_version(r);
+	m->request = get_set(r);
+	m->code = get_errno(r);
+	wire_get_str(r, m->text, sizeof(m->text));
+	return done(r);
+}
+
 void proto_put_progress(struct wire_w *w, const struct msg_progress *m)
 {
 	put_version(w);

@@ -53,6 +53,9 @@ enum proto_type {
 	PROTO_REGIONS = 0x43,	     /* S -> T: memory that T may read */
 	PROTO_REGIONS_DONE = 0x44,   /* T -> S, a hint: T has all before a byte of it */
 
+	PROTO_GIVE_BACK = 0x50,	     /* owner -> each: does anything lie at these addresses? */
+	PROTO_GIVE_BACK_SAID = 0x51, /* back to the owner, once for each */
+
 	PROTO_STEP = 0x32, /* T -> S, and S -> requester, before the ANSWER: one step of a trace */
 };
 
@@ -128,6 +131,19 @@ struct msg_answer {
 	char text[PROTO_TEXT_BYTES];
 };
 
+struct msg_give_back {
+	uint64_t request; /* a number of the owner; random at each start of it */
+	ramp_segment_t id;
+	uint64_t epoch; /* of its row, STABLE */
+	uint64_t addr, len;
+};
+
+struct msg_give_back_said {
+	uint64_t request;
+	uint32_t code; /* an errno; 0: nothing lies there, and nothing will */
+	char text[PROTO_TEXT_BYTES];
+};
+
 struct msg_progress {
 	uint64_t request;
 	uint64_t done_pages, all_pages;
@@ -182,6 +198,10 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m);
 int proto_get_migrate(struct wire_r *r, struct msg_migrate *m);
 void proto_put_answer(struct wire_w *w, const struct msg_answer *m);
 int proto_get_answer(struct wire_r *r, struct msg_answer *m);
+void proto_put_give_back(struct wire_w *w, const struct msg_give_back *m);
+int proto_get_give_back(struct wire_r *r, struct msg_give_back *m);
+void proto_put_give_back_said(struct wire_w *w, const struct msg_give_back_said *m);
+int proto_get_give_back_said(struct wire_r *r, struct msg_give_back_said *m);
 void proto_put_progress(struct wire_w *w, const struct msg_progress *m);
 int proto_get_progress(struct wire_r *r, struct msg_progress *m);
 void proto_put_cancel(struct wire_w *w, const struct msg_cancel *m);

@@ -19,6 +19,8 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_TAKEN, verdict)                                                                   \
 	DO(PROTO_PULLED, pulled)                                                                   \
 	DO(PROTO_MIGRATE, migrate)                                                                 \
+	DO(PROTO_GIVE_BACK, give_back)                                                             \
+	DO(PROTO_GIVE_BACK_SAID, give_back_said)                                                   \
 	DO(PROTO_ANSWER, answer)                                                                   \
 	DO(PROTO_PROGRESS, progress)                                                               \
 	DO(PROTO_CANCEL, cancel)                                                                   \
@@ -154,6 +156,8 @@ void fuzz_seeds(void)
 	struct msg_pulled pulled = {4097, K, 1, 4};
 	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, 5000};
 	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};
+	struct msg_give_back give_back = {5, 4097, 3, UINT64_C(1) << 45, 64 << 20};
+	struct msg_give_back_said give_back_said = {5, 16, "process 1 (x) maps it"};
 	struct msg_progress progress = {5, 1, 4, "pulling"};
 	struct msg_cancel cancel = {5};
 	struct msg_clock clock = {4097, 7, 8, true};

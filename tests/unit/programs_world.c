@@ -326,7 +326,8 @@ struct seg *world_segment(const char *name, uint8_t byte)
 static void change(struct seg *seg, enum record_kind kind)
 {
 	struct record record = {.kind = kind,
-				.epoch = 10,
+				/* Of a record that serves, the row is as new. */
+				.epoch = kind == RECORD_GIVEN ? 10 : 1,
 				.k = {1, 2},
 				.peer = 2,
 				.peer_inc = OTHER_INCARNATION,

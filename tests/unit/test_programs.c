@@ -394,6 +394,104 @@ START_TEST(private_copies_make_a_move_busy_and_are_kept)
 }
 END_TEST
 
+static struct programs_extent extent_of(struct seg *seg)
+{
+	struct segment_row row;
+
+	ck_assert_int_eq(meta_segment(world.meta, seg_id(seg), &row), 0);
+	return (struct programs_extent){row.id, row.epoch, row.extent_addr, row.extent_len};
+}
+
+static void give_back(const struct programs_extent *e)
+{
+	struct meta_command up = {.type = META_LEVEL_UP, .value = META_LEVEL_UNEXTENT};
+	struct meta_command command = {
+		.type = META_UNEXTENT, .id = e->id, .epoch = e->epoch, .value = e->addr};
+	struct meta_reply reply;
+
+	up.cid = meta_own_command(world.meta); /* the other member is silent */
+	ck_assert_int_eq(meta_propose_wait(world.meta, &up, &reply), 0);
+	command.cid = meta_own_command(world.meta);
+	ck_assert_int_eq(meta_propose_wait(world.meta, &command, &reply), 0);
+}
+
+static void send_attach(struct prog *prog, struct seg *seg)
+{
+	struct prog_order order = {.op = PROG_ATTACH, .len = SEG_BYTES, .prot = PROT_READ};
+
+	ck_assert_int_eq(
+		programs_token(world.programs, seg_id(seg), O_RDONLY, prog->pid, order.token, NULL),
+		0);
+	prog_send(prog, &order);
+}
+
+START_TEST(addresses_go_back_only_where_nothing_lies_and_attaches_wait)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDONLY);
+	struct prog_order unmap = {.op = PROG_MUNMAP, .addr = x.addr, .len = SEG_BYTES};
+	struct seg *other = world_segment("y", 4);
+	struct programs_extent e = extent_of(x.seg);
+	struct prog_report report;
+	struct ramp_err err = {0};
+	struct prog prog;
+	char pid[32];
+
+	ck_assert_int_eq(programs_hold_attaches(world.programs, e.id, &err), 0);
+	ck_assert_int_eq(programs_hold_attaches(world.programs, e.id, &err), -EBUSY);
+	ck_assert_int_eq(programs_give_back(world.programs, &e, &err), -EBUSY);
+	snprintf(pid, sizeof(pid), "process %d (", (int)x.prog.pid);
+	ck_assert_msg(strstr(err.text, pid), "%s", err.text);
+	ck_assert_int_eq(prog_do(&x.prog, &unmap).result, 0);
+	ck_assert_int_eq(programs_give_back(world.programs, &e, &err), 0);
+
+	send_attach(&x.prog, x.seg);
+	ck_assert(!prog_wait(&x.prog, &report, BLOCKED_MS));
+	give_back(&e);
+	world_prog(&prog);
+	ck_assert_uint_eq(world_attach(&prog, other, O_RDONLY), x.addr);
+	programs_release_attaches(world.programs, e.id);
+	ck_assert(prog_wait(&x.prog, &report, ANSWER_MS));
+	ck_assert_msg(report.result == 0, "%d %s", report.result, report.text);
+	ck_assert_uint_eq(report.addr, extent_of(x.seg).addr);
+	ck_assert_uint_ne(report.addr, x.addr);
+	ck_assert_uint_eq(prog_load(&x.prog, report.addr) & 0xff, 3);
+	prog_end(&prog);
+	seg_put(other);
+	world_detached(&x);
+}
+END_TEST
+
+/* An UNEXTENT that the daemon before may have proposed is decided by an EXTENT, before the attach
+   continues; an attach waits for tables that are as new as the record. */
+START_TEST(an_attach_goes_by_no_address_that_may_be_given_back)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDONLY);
+	struct prog_order unmap = {.op = PROG_MUNMAP, .addr = x.addr, .len = SEG_BYTES};
+	struct record record = {.kind = RECORD_OWNED, .epoch = 2};
+	struct programs_extent e = extent_of(x.seg);
+	struct meta_status before, after;
+	struct prog_report report;
+
+	ck_assert_int_eq(prog_do(&x.prog, &unmap).result, 0);
+	ck_assert_int_eq(seg_note_giving(x.seg, e.epoch), 0);
+	meta_get_status(world.meta, &before);
+	ck_assert_uint_eq(world_attach(&x.prog, x.seg, O_RDONLY), x.addr);
+	meta_get_status(world.meta, &after);
+	ck_assert_uint_gt(after.applied, before.applied);
+	ck_assert_uint_eq(seg_giving(x.seg), 0);
+	ck_assert_int_eq(prog_do(&x.prog, &unmap).result, 0);
+
+	x.seg = world_take(x.seg, 0, 0);
+	ck_assert_int_eq(record_change(x.seg, &record, NULL), 0);
+	send_attach(&x.prog, x.seg);
+	ck_assert(!prog_wait(&x.prog, &report, BLOCKED_MS));
+	world_step(x.seg, META_PREPARE);
+	ck_assert(prog_wait(&x.prog, &report, ANSWER_MS));
+	ck_assert_msg(report.result == 0, "%d %s", report.result, report.text);
+	world_detached(&x);
+}
+END_TEST
+
 START_TEST(what_a_program_unmaps_is_forgotten_by_the_next_revoke)
 {
 	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
@@ -887,6 +985,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_process_without_its_main_thread_maps_writable_what_it_had_read_only);
 	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
 	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
+	tcase_add_test(tc, addresses_go_back_only_where_nothing_lies_and_attaches_wait);
+	tcase_add_test(tc, an_attach_goes_by_no_address_that_may_be_given_back);
 	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
 	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);
 	tcase_add_test(tc, an_attach_waits_while_the_segment_is_frozen);

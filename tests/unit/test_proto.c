@@ -272,6 +272,57 @@ static int parse_answer(const uint8_t *bytes, size_t len)
 	return rc;
 }
 
+static void build_give_back(struct body *body)
+{
+	struct msg_give_back m = {
+		.request = 9, .id = 4711, .epoch = 3, .addr = 1 << 26, .len = 1 << 26};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_give_back(&w, &m);
+	end(&w, body);
+}
+
+static int parse_give_back(const uint8_t *bytes, size_t len)
+{
+	struct msg_give_back m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_give_back(&r, &m);
+	if (!rc)
+		ck_assert(m.request == 9 && m.id == 4711 && m.epoch == 3 && m.addr == 1 << 26 &&
+			  m.len == 1 << 26);
+	return rc;
+}
+
+static void build_give_back_said(struct body *body)
+{
+	struct msg_give_back_said m = {.request = 9, .code = EBUSY};
+	struct wire_w w;
+
+	strcpy(m.text, "process 4711 (x) maps it");
+	start(&w, body);
+	proto_put_give_back_said(&w, &m);
+	end(&w, body);
+}
+
+static int parse_give_back_said(const uint8_t *bytes, size_t len)
+{
+	struct msg_give_back_said m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_give_back_said(&r, &m);
+	if (!rc) {
+		ck_assert(m.request == 9 && m.code == EBUSY);
+		ck_assert_str_eq(m.text, "process 4711 (x) maps it");
+	}
+	return rc;
+}
+
 static void build_progress(struct body *body)
 {
 	struct msg_progress m = {.request = 9, .done_pages = 1, .all_pages = 2};
@@ -401,6 +452,8 @@ static const struct kind kinds[] = {
 	{"PULLED", build_pulled, parse_pulled},
 	{"MIGRATE", build_migrate, parse_migrate},
 	{"ANSWER", build_answer, parse_answer},
+	{"GIVE_BACK", build_give_back, parse_give_back},
+	{"GIVE_BACK_SAID", build_give_back_said, parse_give_back_said},
 	{"PROGRESS", build_progress, parse_progress},
 	{"CANCEL", build_cancel, parse_cancel},
 	{"CLOCK", build_clock, parse_clock},

@@ -459,6 +459,23 @@ int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 	return 0;
 }
 
+int meta_each_node(struct meta *meta, int (*fn)(void *arg, const struct node_row *row), void *arg)
+{
+	struct node_row row;
+	int rc = 0;
+
+	for (ramp_node_t n = 1; n <= NODES && rc == 0; n++)
+		rc = meta_node(meta, n, &row) ? 0 : fn(arg, &row);
+	return rc;
+}
+
+int meta_get_settings(struct meta *meta, struct meta_settings *settings)
+{
+	(void)meta;
+	*settings = (struct meta_settings){.level = META_LEVEL_KNOWN};
+	return 0;
+}
+
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
 {
 	for (ramp_node_t n = 1; n <= NODES; n++)

@@ -60,6 +60,7 @@ static void late_done(struct client *client, uint32_t serial)
 		return;
 	STAILQ_REMOVE(&client->late, late, late, link);
 	client->n_late--;
+	atomic_fetch_sub(&late->mseg->late, 1);
 	kernel_uffd_wake(client->uffd, late->addr, late->len);
 	atomic_store(&client->stale, true);
 	loop_wake_send(client->programs->look);
@@ -162,6 +163,7 @@ void agent_expect(struct client *client, uint32_t serial, struct mapped_segment 
 	};
 	STAILQ_INSERT_TAIL(&client->late, late, link);
 	client->n_late++;
+	atomic_fetch_add(&mseg->late, 1);
 	loop_wake_send(client->programs->look);
 }
 
@@ -191,6 +193,7 @@ void agent_forget_late(struct client *client)
 
 	while ((late = STAILQ_FIRST(&client->late))) {
 		STAILQ_REMOVE_HEAD(&client->late, link);
+		atomic_fetch_sub(&late->mseg->late, 1);
 		mseg_put(client->programs, late->mseg);
 		free(late);
 	}

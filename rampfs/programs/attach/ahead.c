@@ -18,6 +18,7 @@
 #include "attachments.h"
 #include "base/clock.h"
 #include "base/session.h"
+#include "give_back.h"
 #include "programs/client/clients.h"
 #include "replace.h"
 
@@ -74,7 +75,11 @@ int ahead_map(struct programs *p, struct mapped_segment *mseg, struct client *cl
 	int rc = -EAGAIN, looked;
 
 	pthread_mutex_lock(&mseg->change);
-	if (mseg->state == MSEG_GONE) {
+	/* Under the lock: the look for mappings that stand in the way of giving addresses back comes
+	   before, or after. */
+	if (!give_back_allows(p, wish->id, wish->addr, wish->addr + wish->len)) {
+		rc = -EADDRNOTAVAIL;
+	} else if (mseg->state == MSEG_GONE) {
 		rc = map_gone(p, mseg, client, wish);
 		looked = mseg_look(p, mseg, client);
 		rc = rc ? rc : looked;

@@ -170,7 +170,10 @@ static int propose_extent(struct programs *p, struct seg *seg, uint64_t end,
 	}
 	if (rc == -EROFS)
 		return ramp_err_set(err, EROFS,
-				    "its first mapping needs an extent, and there is no quorum");
+				    row->extent_len ? "its addresses may have been given back, and "
+						      "there is no quorum that could tell"
+						    : "its first mapping needs an extent, and "
+						      "there is no quorum");
 	if (rc == -ENOSPC) /* of addresses; mmap(2) says ENOMEM for that */
 		return ramp_err_set(err, ENOMEM,
 				    "the cluster's arena has no free range that is large enough "
@@ -196,9 +199,69 @@ static int read_row(struct programs *p, struct seg *seg, struct segment_row *row
 	return rc ? ramp_err_sys(err, -rc, "the segment's row") : 0;
 }
 
+/* Returns whether this node serves by a record that is newer than the row. */
+static bool row_is_behind(struct seg *seg, const struct segment_row *row)
+{
+	struct record record;
+
+	record_get(seg, &record);
+	return record_serves(&record) && row->epoch < record.epoch;
+}
+
+/*
+ * Reads its row, which must be as new as the record: a target serves before its tables show it (R11),
+ * and they may show an extent that was given back since. Waits for them.
+ */
+static int read_new_row(struct programs *p, struct seg *seg, struct segment_row *row,
+			struct ramp_err *err)
+{
+	uint64_t until = clock_ms() + (meta_why_copy(p->meta) ? 0 : FREEZE_WAIT_MS);
+	bool wait = true;
+
+	for (;;) {
+		int rc = read_row(p, seg, row, err);
+
+		if (rc || !row_is_behind(seg, row))
+			return rc;
+		if (!wait)
+			return ramp_err_set(
+				err, EROFS,
+				"this node's metadata do not show yet that it came here");
+		pthread_mutex_lock(&p->lock);
+		programs_wait(p, clock_ms() + MOVING_LOOK_MS);
+		pthread_mutex_unlock(&p->lock);
+		wait = clock_ms() < until && !atomic_load(&p->closing);
+	}
+}
+
+/*
+ * Finds out whether the segment has an extent, and has one given if not. Where its addresses may have
+ * been given back by a proposal whose result is not known, an EXTENT says it: when that is applied the
+ * earlier proposal is carried out, or stale (command.h, the floor).
+ */
+static int find_row(struct programs *p, struct mapped_segment *mseg, struct seg *seg, uint64_t end,
+		    struct segment_row *row, struct ramp_err *err)
+{
+	uint64_t holds, giving;
+	int rc;
+
+	pthread_mutex_lock(&p->lock);
+	holds = mseg->holds;
+	pthread_mutex_unlock(&p->lock);
+	giving = seg_giving(seg);
+	rc = read_new_row(p, seg, row, err);
+	if (rc || (row->extent_len && giving < row->epoch))
+		return rc;
+	rc = propose_extent(p, seg, end, row, err);
+	pthread_mutex_lock(&p->lock);
+	if (!rc && mseg->holds == holds && !mseg->held)
+		seg_end_giving(seg, giving + 1);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
 /* Sets the address of the range, and checks that it fits. */
-static int use_extent(struct mapped_segment *mseg, struct attach_range *wish,
-		      const struct segment_row *row, struct ramp_err *err)
+static int use_extent(struct attach_range *wish, const struct segment_row *row, struct ramp_err *err)
 {
 	uint64_t end = wish->offset + wish->len;
 
@@ -212,10 +275,6 @@ static int use_extent(struct mapped_segment *mseg, struct attach_range *wish,
 	wish->addr = row->extent_addr + wish->offset;
 	if (row->pages == SEGMENT_PAGES_SMALL)
 		wish->flags |= SESSION_NOHUGE;
-	pthread_rwlock_wrlock(&mseg->lock);
-	mseg->lo = row->extent_addr;
-	mseg->hi = row->extent_addr + row->extent_len;
-	pthread_rwlock_unlock(&mseg->lock);
 	return 0;
 }
 
@@ -224,16 +283,19 @@ static int find_extent(struct programs *p, struct mapped_segment *mseg, struct s
 		       struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
 {
 	uint64_t end = wish->offset + wish->len;
-	int rc = read_row(p, seg, row, err);
+	int rc = find_row(p, mseg, seg, end, row, err);
 
-	if (!rc && !row->extent_len)
-		rc = propose_extent(p, seg, end, row, err);
-	if (rc == -ENOENT) { /* it was unlinked after its row was read */
-		rc = read_row(p, seg, row, err);
-		if (!rc && !row->extent_len)
-			rc = propose_extent(p, seg, end, row, err);
-	}
-	return rc ? rc : use_extent(mseg, wish, row, err);
+	if (rc == -ENOENT) /* it was unlinked after its row was read */
+		rc = find_row(p, mseg, seg, end, row, err);
+	return rc ? rc : use_extent(wish, row, err);
+}
+
+static void note_extent(struct mapped_segment *mseg, const struct segment_row *row)
+{
+	pthread_rwlock_wrlock(&mseg->lock);
+	mseg->lo = row->extent_addr;
+	mseg->hi = row->extent_addr + row->extent_len;
+	pthread_rwlock_unlock(&mseg->lock);
 }
 
 /* ---- the freeze ----------------------------------------------------------------------------- */
@@ -264,10 +326,12 @@ static bool open_again(struct programs *p, struct mapped_segment *mseg, struct s
 	return opened;
 }
 
-int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err)
+/* `holds`: NULL, or the number of holds that the caller has seen; -EAGAIN: there was another. */
+static int attach_try(struct programs *p, struct mapped_segment *mseg, const uint64_t *holds,
+		      struct ramp_err *err)
 {
 	uint64_t until = clock_ms() + FREEZE_WAIT_MS;
-	bool passes;
+	bool passes, held, again;
 	int state;
 
 	pthread_mutex_lock(&p->lock);
@@ -275,18 +339,27 @@ int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_er
 		/* Read before the state, since it is set after that. */
 		passes = atomic_load(&mseg->coming);
 		state = mseg->state;
-		if (state == MSEG_OPEN) {
+		held = state == MSEG_OPEN && mseg->held;
+		again = state == MSEG_OPEN && !held && holds && *holds != mseg->holds;
+		if (state == MSEG_OPEN && !held && !again) {
 			mseg->attaching++;
 			mseg->attaches++;
 		}
-		passes = state == MSEG_FROZEN || (state == MSEG_GONE && passes);
+		passes = held || state == MSEG_FROZEN || (state == MSEG_GONE && passes);
 	} while (passes && programs_wait(p, until));
 	pthread_mutex_unlock(&p->lock);
+	if (held)
+		return ramp_err_set(err, EBUSY, "its addresses are being given back");
 	if (state == MSEG_FROZEN)
 		return is_moved_long(err);
 	if (state == MSEG_GONE)
 		return ramp_err_set(err, EREMOTE, "it is on another node");
-	return 0;
+	return again ? -EAGAIN : 0;
+}
+
+int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err)
+{
+	return attach_try(p, mseg, NULL, err);
 }
 
 void attach_leave(struct programs *p, struct mapped_segment *mseg)
@@ -295,6 +368,30 @@ void attach_leave(struct programs *p, struct mapped_segment *mseg)
 	mseg->attaching--;
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
+}
+
+int attach_enter_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
+			struct attach_range *wish, struct segment_row *row, struct ramp_err *err)
+{
+	uint64_t holds;
+	int rc;
+
+	do {
+		pthread_mutex_lock(&p->lock);
+		holds = mseg->holds;
+		pthread_mutex_unlock(&p->lock);
+		rc = find_extent(p, mseg, seg, wish, row, err);
+		rc = rc ? rc : attach_try(p, mseg, &holds, err);
+		if (!rc && row_is_behind(seg, row)) { /* it has come here since */
+			attach_leave(p, mseg);
+			rc = -EAGAIN;
+		}
+	} while (rc == -EAGAIN && !err->code && !atomic_load(&p->closing));
+	if (rc)
+		return rc;
+	/* Only now: from here on it stays the extent until the attach has left. */
+	note_extent(mseg, row);
+	return 0;
 }
 
 /* ---- mapping -------------------------------------------------------------------------------- */
@@ -352,6 +449,8 @@ int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 				    "something else is mapped at its address 0x%llx (\"arena\" in "
 				    "rampfs-cluster.conf(5))",
 				    addr);
+	if (rc == -EADDRNOTAVAIL)
+		return ramp_err_set(err, EADDRNOTAVAIL, "its address 0x%llx was given back", addr);
 	if (rc == -EBUSY)
 		return ramp_err_set(err, EBUSY,
 				    "the program changes its mappings at 0x%llx while it is mapped",
@@ -474,8 +573,9 @@ static int attach_ahead(struct client_request *r, struct mapped_segment *mseg,
 	if (!rc && !row.extent_len)
 		rc = ramp_err_set(err, ENXIO, "it has no addresses yet");
 	if (!rc)
-		rc = use_extent(mseg, wish, &row, err);
+		rc = use_extent(wish, &row, err);
 	if (!rc) {
+		note_extent(mseg, &row);
 		*client = request_client(r, clock_ms() + p->connect_ms);
 		rc = *client ? ahead_map(p, mseg, *client, wish) : -ESRCH;
 		if (rc)
@@ -507,11 +607,11 @@ static int attach_seg(struct client_request *r, struct seg *seg, struct attach_r
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (wish->flags & SESSION_AHEAD)
 		return attach_ahead(r, mseg, wish, client, result, err);
-	rc = find_extent(p, mseg, seg, wish, &row, err);
-	if (!rc)
-		rc = attach_enter(p, mseg, err);
-	if (rc == -EREMOTE && open_again(p, mseg, seg))
-		rc = attach_enter(p, mseg, err);
+	rc = attach_enter_extent(p, mseg, seg, wish, &row, err);
+	if (rc == -EREMOTE && open_again(p, mseg, seg)) {
+		err->code = 0;
+		rc = attach_enter_extent(p, mseg, seg, wish, &row, err);
+	}
 	if (rc)
 		goto out_put;
 	*client = request_client(r, clock_ms() + p->connect_ms);
@@ -575,7 +675,7 @@ void attach_begin(struct client_request *r)
 
 	result.result = (uint32_t)-rc;
 	memcpy(result.text, err.text, sizeof(err.text));
-	if (request_answer(r, &result) && !rc) {
+	if (request_answer(r, &result) && !rc && client) {
 		struct mapped_segment *mseg = mseg_find(r->programs, result.segment);
 
 		/* The thread that asked has gone, and would never unmap it. */

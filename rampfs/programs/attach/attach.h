@@ -14,6 +14,7 @@ struct client_request;
 struct mapped_segment;
 struct programs;
 struct seg;
+struct segment_row;
 struct client;
 
 #define FREEZE_WAIT_MS 10000u /* how long an attach waits for a freeze to end */
@@ -29,9 +30,12 @@ struct attach_range {
 	uint32_t serial; /* of its MAP; 0: none was sent */
 };
 
-/* Waits until the segment is not frozen. 0: it counts as attaching until attach_leave; -EREMOTE:
-   it is on another node; -errno. */
+/* Waits until the segment is not frozen, nor held (give_back.c). 0: it counts as attaching until
+   attach_leave; -EREMOTE: it is on another node; -errno. */
 int attach_enter(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err);
+/* Finds the segment's extent, or has one given, and enters. Sets wish->addr, and the flags. */
+int attach_enter_extent(struct programs *p, struct mapped_segment *mseg, struct seg *seg,
+			struct attach_range *wish, struct segment_row *row, struct ramp_err *err);
 void attach_leave(struct programs *p, struct mapped_segment *mseg);
 /* Maps the range, registers it where that is needed, and gives access. After -ETIMEDOUT, -ESRCH
    or -EPROTO it may be mapped, or may be so later, without access and not registered; after

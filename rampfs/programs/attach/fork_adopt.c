@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/session.h"
 #include "fork_adopt.h"
+#include "give_back.h"
 #include "programs/client/clients.h"
 #include "programs/client/request.h"
 #include "programs/client/tokens.h"
@@ -37,11 +38,28 @@ static bool is_more_of(const struct adopt_range *last, const struct proc_mapping
 	       (m->gone || last->offset + (last->end - last->start) == m->offset);
 }
 
+struct collecting {
+	struct programs *programs;
+	struct token *token;
+};
+
+/* Returns where in its segment the empty file's mapping begins: by the row, since nothing of the
+   segment's addresses is given back while they are mapped. UINT64_MAX: there is no such row. */
+static uint64_t offset_gone(struct programs *p, const struct proc_mapping *m)
+{
+	struct segment_row row;
+
+	if (meta_segment(p->meta, m->id, &row) || m->start < row.extent_addr)
+		return UINT64_MAX;
+	return m->start - row.extent_addr;
+}
+
 /* Notes a mapping. Neighbours with different protections are one range: the child knows its
    protections (fork.c). */
 static int collect_range(void *arg, const struct proc_mapping *m)
 {
-	struct token *token = arg;
+	const struct collecting *c = arg;
+	struct token *token = c->token;
 	struct adopt_range *more;
 
 	if (token->count && is_more_of(&token->ranges[token->count - 1], m)) {
@@ -62,7 +80,7 @@ static int collect_range(void *arg, const struct proc_mapping *m)
 		.id = m->id,
 		.start = m->start,
 		.end = m->end,
-		.offset = m->offset,
+		.offset = m->gone ? offset_gone(c->programs, m) : m->offset,
 		.prot = m->prot,
 		.writable = m->writable,
 		.gone = m->gone,
@@ -78,6 +96,7 @@ static int collect_range(void *arg, const struct proc_mapping *m)
 static int collect_all(struct client *client, struct token *token)
 {
 	struct programs *p = client->programs;
+	struct collecting collecting = {p, token};
 	uint64_t until_ms = clock_ms() + QUIET_MS;
 	bool quiet;
 	int rc;
@@ -85,7 +104,7 @@ static int collect_all(struct client *client, struct token *token)
 	/* Not pthread_mutex_clocklock: ThreadSanitizer does not know it (GCC 12). */
 	while (!(quiet = !pthread_mutex_trylock(&client->io)) && clock_ms() < until_ms)
 		usleep(200);
-	rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_range, token);
+	rc = mappings_each(&client->mappings, p->arena_lo, p->arena_hi, collect_range, &collecting);
 	if (quiet)
 		pthread_mutex_unlock(&client->io);
 	return rc;
@@ -160,7 +179,9 @@ static int adopt_gone(struct programs *p, struct mapped_segment *mseg, struct cl
 	int rc;
 
 	pthread_mutex_lock(&mseg->change);
-	rc = replace_gone(p, mseg, &ref, false, clock_ms() + p->connect_ms);
+	/* Under the lock: the look for mappings that stand in the way comes before, or after. */
+	rc = give_back_allows(p, range->id, range->start, range->end) ? 0 : -EADDRNOTAVAIL;
+	rc = rc ? rc : replace_gone(p, mseg, &ref, false, clock_ms() + p->connect_ms);
 	if (!rc)
 		rc = mseg_look(p, mseg, client);
 	pthread_mutex_unlock(&mseg->change);
@@ -191,6 +212,30 @@ static int map_around(struct programs *p, struct mapped_segment *mseg, struct cl
 	return rc;
 }
 
+/* Gives the child a range of a segment that is here (`seg` NULL: it was), where it still has the
+   addresses that it had at the fork. */
+static int adopt_live(struct programs *p, struct mapped_segment *mseg, struct client *client,
+		      struct seg *seg, struct attach_range *wish, struct ramp_err *err)
+{
+	uint64_t addr = wish->addr;
+	struct segment_row row;
+	int rc;
+
+	/* Without a row nothing is given back: it was unlinked. */
+	rc = !seg || meta_segment(p->meta, wish->id, &row) == -ENOENT
+		     ? attach_enter(p, mseg, err)
+		     : attach_enter_extent(p, mseg, seg, wish, &row, err);
+	if (rc)
+		return rc;
+	if (!seg)
+		rc = -ENOENT;
+	else
+		rc = wish->addr == addr ? map_around(p, mseg, client, seg, wish) : -EADDRNOTAVAIL;
+	wish->addr = addr;
+	attach_leave(p, mseg);
+	return rc;
+}
+
 static int adopt_one(struct client_request *r, struct client *client,
 		     const struct adopt_range *range, struct ramp_err *err)
 {
@@ -211,24 +256,18 @@ static int adopt_one(struct client_request *r, struct client *client,
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	if (!meta_segment(p->meta, range->id, &row) && row.pages == SEGMENT_PAGES_SMALL)
 		wish.flags |= SESSION_NOHUGE;
-	if (range->gone)
-		wish.offset = range->start - mseg->lo;
 	if (range->prot & PROT_WRITE && !range->writable) {
 		/* A private mapping would take the child's stores and show them to no other
 		   process. */
 		mseg_put(p, mseg);
 		return ramp_err_set(err, EACCES, "a range is writable that was opened read-only");
 	}
-	rc = attach_enter(p, mseg, err);
-	if (rc == -EREMOTE) {
+	seg = store_find(p->store, range->id);
+	rc = adopt_live(p, mseg, client, seg, &wish, err);
+	if (seg)
+		seg_put(seg);
+	if (rc == -EREMOTE)
 		rc = adopt_gone(p, mseg, client, range);
-	} else if (!rc) {
-		seg = store_find(p->store, range->id);
-		rc = seg ? map_around(p, mseg, client, seg, &wish) : -ENOENT;
-		if (seg)
-			seg_put(seg);
-		attach_leave(p, mseg);
-	}
 	mseg_put(p, mseg);
 	return rc ? attach_failed(rc, &wish, err) : 0;
 }

@@ -68,6 +68,9 @@ struct mapped_segment {
 	link;			  /* programs->msegs; protected by programs->lock */
 	uint32_t refs, attaching; /* protected by programs->lock */
 	uint64_t attaches;	  /* attaches that have begun; protected by programs->lock */
+	bool held;	  /* attaches wait: its addresses are being given back; by programs->lock */
+	uint64_t holds;	  /* how often that has begun, or ended; by programs->lock */
+	atomic_uint late; /* GONEs of it that agents have not answered (agent_call.c) */
 	ramp_segment_t id;
 	pthread_mutex_t change;
 	struct prelook prelook; /* protected by change */

@@ -23,6 +23,7 @@ struct listener;
 struct mapped_segment;
 struct pending;
 struct quota;
+struct range_promise;
 struct release;
 struct subscriber;
 struct token;
@@ -90,6 +91,8 @@ struct programs {
 	LIST_HEAD(, mapped_segment) msegs[MSEG_BUCKETS];
 	LIST_HEAD(, token) tokens;
 	uint32_t n_tokens;
+	struct range_promise *promises; /* give_back.c */
+	size_t n_promises;
 	TAILQ_HEAD(release_list, release) releases; /* broker_release.c */
 	uint64_t next_client, next_release;
 	struct programs_status status;

@@ -12,5 +12,6 @@ rampfs_script_test(NAME oracle_large COMMAND tests/mount/moves/oracle.sh 64 6 40
 rampfs_script_test(NAME returning COMMAND tests/mount/moves/returning.sh TIMEOUT 200)
 rampfs_script_test(NAME pages COMMAND tests/mount/moves/pages.sh TIMEOUT 120)
 rampfs_script_test(NAME resident COMMAND tests/mount/moves/resident.sh TIMEOUT 120)
+rampfs_script_test(NAME give_back COMMAND tests/mount/moves/give_back.sh TIMEOUT 200)
 rampfs_script_test(NAME streams COMMAND tests/mount/moves/streams.sh TIMEOUT 300)
 rampfs_script_test(NAME moves COMMAND tests/mount/moves/moves.sh TIMEOUT 400)
