@@ -23,6 +23,10 @@
  *   attempt     k is (source_id, ticket): a new number for each reservation. Its first
  *               half, source_id, is c: a new number for each CONNECT
  *
+ *   rounds      if PRECOPY: T reads pages while it has only reserved. read[n]: what T has by its
+ *               attempt; WHOLE: nothing was stored at S since. track[n]: what S knows of that, in the
+ *               memory of its daemon. list_clean: attempts whose
+ *               TRANSFER says that nothing was stored since T read last
  *   recovery    once, if RECOVERY: one machine is lost for good, the operator says so (a fence), and
  *               the other one's tables become the cluster's: the last entries of the history may be
  *               lost, but none that this node has seen (seen[n]); gone[n]: the node that is lost
@@ -115,6 +119,22 @@
 #define M_HELD_RESUMED 0 /* a new daemon continues the held attempt that its tables show */
 #endif
 
+#ifndef PRECOPY
+#define PRECOPY 0
+#endif
+#ifndef M_NO_LIST
+#define M_NO_LIST 0 /* T believes what it has read where TRANSFER says nothing of it */
+#endif
+#ifndef M_EARLY_LIST
+#define M_EARLY_LIST 0 /* the last look for stores is made before access is revoked */
+#endif
+#ifndef M_TRACKED_LATE
+#define M_TRACKED_LATE 0 /* T reads before stores are tracked */
+#endif
+#ifndef M_LATER_LIFE
+#define M_LATER_LIFE 0 /* a later life of S takes stores that it did not see for none */
+#endif
+
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
 #define SEGMENT_PULLING 2
@@ -131,6 +151,14 @@
 #define S_PREPARED   4 /* held for its client: the row is MOVING, the programs run */
 #define S_FREEZING   5
 #define T_RESERVED   6
+
+#define READ_NOTHING 0
+#define READ_WHOLE   1
+#define READ_OLD     2 /* pages of it were stored into since */
+
+#define TRACK_NONE  0 /* not tracked: all pages count as stored into */
+#define TRACK_CLEAN 1
+#define TRACK_DIRTY 2
 
 #define TABLES_HOME   0
 #define TABLES_MOVING 1 /* out of their place; the agent stands in mremap until its event is read */
@@ -155,7 +183,7 @@ byte n_try, try_conn[TICKETS], try_inc[TICKETS];
 /* A node: the record beside the bytes, the move in memory, the access of its programs. */
 byte record[2], record_k[2], move[2], move_c[2], move_k[2];
 bool access[2], whole[2], newest[2], back[2];
-byte tables[2];
+byte tables[2], read[2], track[2], list_clean;
 byte inc[2], up_inc[2], seen[2];
 
 /* Messages and proposals that were ever sent. */
@@ -206,7 +234,9 @@ inline forget(n)
 {
 	move[n] = MOVE_NEW;
 	move_c[n] = 0;
-	move_k[n] = 0
+	move_k[n] = 0;
+	read[n] = READ_NOTHING;
+	track[n] = TRACK_NONE
 }
 
 inline drop_record(n)
@@ -299,7 +329,25 @@ end:	do
 	/* ---- target: TRANSFER, reserved under this ticket [target_take] */
 	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
 		    move[DST(k)] == T_RESERVED && (M_NO_TICKET || move_k[DST(k)] == k) ->
+		if
+		:: PRECOPY && read[DST(k)] && (IN(list_clean, k) || M_NO_LIST) ->
+			/* Pages that were not read again are as S has them. */
+			whole[DST(k)] = true;
+			newest[DST(k)] = (read[DST(k)] == READ_WHOLE);
+			lost = lost && !newest[DST(k)]
+		:: else /* pages that S names, or all, are REMOTE */
+		fi;
 		forget(DST(k)); record[DST(k)] = RECORD_TAKEN; record_k[DST(k)] = k; invariant() }
+	/* A round: S tracks stores, then T reads what was stored into since it read last
+	   [round_begin, rounds_read]. S is OWNED, and knows k */
+	:: atomic { PRECOPY && k < n_try && move[DST(k)] == T_RESERVED && move_k[DST(k)] == k &&
+		    record[SRC(k)] == RECORD_OWNED && move[SRC(k)] == S_PREPARING &&
+		    move_k[SRC(k)] == k && inc[SRC(k)] == SRC_INC(k) && read[DST(k)] != READ_WHOLE ->
+		track[SRC(k)] = (M_TRACKED_LATE -> track[SRC(k)] : TRACK_CLEAN);
+		read[DST(k)] = READ_WHOLE; invariant() }
+	:: atomic { PRECOPY && M_TRACKED_LATE && k < n_try && read[DST(k)] &&
+		    move[SRC(k)] == S_PREPARING && move_k[SRC(k)] == k &&
+		    track[SRC(k)] == TRACK_NONE -> track[SRC(k)] = TRACK_CLEAN }
 	/* ... and not: never, from here on [target_answer] */
 	:: atomic { k < n_try && IN(msg_transfer, k) && REGISTERED(DST(k)) &&
 		    inc[DST(k)] == DST_INC(k) &&
@@ -354,6 +402,10 @@ end:	do
 	/* ---- programs */
 	:: atomic { access[n] && whole[n] && newest[OTHER(n)] ->
 		assert(newest[n]); newest[OTHER(n)] = false; invariant() }
+	:: atomic { PRECOPY && access[n] && whole[n] &&
+		    (read[OTHER(n)] == READ_WHOLE || track[n] == TRACK_CLEAN) ->
+		read[OTHER(n)] = (read[OTHER(n)] -> READ_OLD : READ_NOTHING);
+		track[n] = (track[n] -> TRACK_DIRTY : TRACK_NONE) }
 	/* [thaw, client_catch_up]: unregistered, so that entries come by themselves; RETURN is sent,
 	   and is not waited for */
 	:: atomic { (SERVES(n) || (M_RETURN_AT_ONCE && tables[n] == TABLES_AWAY && move[n] == MOVE_NEW)) &&
@@ -419,7 +471,17 @@ end:	do
 	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
 		    (!access[n] || M_NO_REVOKE) && tables[n] != TABLES_MOVING &&
 		    (!M_TRANSFER_FIRST || IN(msg_transfer, move_k[n])) ->
-		record[n] = RECORD_GIVEN; record_k[n] = move_k[n]; forget(n); invariant() }
+		record[n] = RECORD_GIVEN; record_k[n] = move_k[n];
+		if
+		:: PRECOPY && !M_EARLY_LIST && track[n] == TRACK_CLEAN -> list_clean = list_clean | BIT(K)
+		:: else
+		fi;
+		forget(n); invariant() }
+	:: atomic { M_EARLY_LIST && move[n] == S_FREEZING && track[n] == TRACK_CLEAN ->
+		list_clean = list_clean | BIT(move_k[n]) }
+	/* A later life of S knows nothing of stores: its TRANSFER names no pages. */
+	:: atomic { M_LATER_LIFE && record[n] == RECORD_GIVEN && move[n] == MOVE_NEW ->
+		list_clean = list_clean | BIT(K) }
 	:: atomic { M_TRANSFER_FIRST && move[n] == S_FREEZING && !access[n] &&
 		    !IN(msg_transfer, move_k[n]) -> msg_transfer = msg_transfer | BIT(move_k[n]) }
 	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */

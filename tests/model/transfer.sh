@@ -42,6 +42,13 @@ SEARCH=-DBFS
 for mistake in NO_RECOVERED OLDER_TABLES WRONG_WORD; do
 	expect violated "$mistake" -DRECOVERY=1 "-DM_$mistake=1"
 done
+# Rounds before the hand-over: each rule of what T may believe, left out.
+SEARCH=
+expect holds precopy -DPRECOPY=1
+SEARCH=-DBFS
+for mistake in NO_LIST EARLY_LIST TRACKED_LATE LATER_LIFE; do
+	expect violated "$mistake" -DPRECOPY=1 "-DM_$mistake=1"
+done
 for mistake in GIVEN_TIMES_OUT TRANSFER_FIRST OLD_ROW FREE_AT_TAKEN NO_REVOKE LOST_BY_SILENCE NO_SWEEP \
 	NO_SOURCE_OVER NO_PROOF_IN_PULLING NO_REGISTRATION RETURN_AT_ONCE NO_RETURN OVER_RETURN \
 	UNREAD_EVENT FREE_UNDER_AWAY NO_FORGET HELD_ABORT HELD_RESUMED; do
