@@ -124,7 +124,7 @@ static int check(const char *call, const char *node, const struct ramp_move_opti
 {
 	if (!node || !node[0] || strlen(node) > RAMP_NODE_NAME_MAX)
 		return error_set(EINVAL, call, "no name of a node");
-	if (options && (unsigned)options->mode > RAMP_COPY)
+	if (options && (unsigned)options->mode > RAMP_PRECOPY)
 		return error_set(EINVAL, call, "no such mode");
 	if (options && options->new_name &&
 	    (!options->new_name[0] || strlen(options->new_name) > RAMP_NAME_MAX))

@@ -130,6 +130,38 @@ int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct ker
 	return n > 0;
 }
 
+int kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
+			bool arm, kernel_region_fn *fn, void *arg)
+{
+	struct kernel_page_region regions[KERNEL_PAGEMAP_REGIONS];
+	struct kernel_pm_scan scan = {
+		.size = sizeof(scan),
+		.flags = arm ? KERNEL_PM_WP | KERNEL_PM_CHECK_WP : 0,
+		.end = end,
+		.vec = (uint64_t)(uintptr_t)regions,
+		.vec_len = KERNEL_PAGEMAP_REGIONS,
+		.category_inverted = kind.none,
+		.category_mask = kind.all | kind.none,
+		.category_anyof_mask = kind.any,
+		.return_mask =
+			arm ? KERNEL_PAGE_WRITTEN : KERNEL_PAGE_PRESENT | KERNEL_PAGE_SWAPPED,
+	};
+
+	for (scan.start = start; scan.start < end; scan.start = scan.walk_end) {
+		int n = ioctl(pagemap_fd, KERNEL_PAGEMAP_SCAN, &scan);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		for (int i = 0; i < n; i++)
+			fn(arg, regions[i].start, regions[i].end);
+		if (scan.walk_end <= scan.start)
+			return -EIO;
+	}
+	return 0;
+}
+
 /* ---- /proc/TID/status ----------------------------------------------------------------------- */
 
 #define SIGNAL(s) (UINT64_C(1) << ((s)-1))

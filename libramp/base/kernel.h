@@ -92,6 +92,16 @@ struct kernel_page_kind {
 int kernel_pagemap_find(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
 			uint64_t *at);
 
+#define KERNEL_PAGEMAP_REGIONS 512u /* more are repeated by some kernels, without KERNEL_PM_WP */
+typedef void kernel_region_fn(void *arg, uint64_t start, uint64_t end);
+/*
+ * Calls fn for each run of pages of that kind in [start, end), in order. `arm`: each written page is
+ * write-protected in the same step; then the kind is WRITTEN and nothing else (any other would leave
+ * pages that are not protected), and every mapping there must be registered for WP_ASYNC (-EPERM).
+ */
+int kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
+			bool arm, kernel_region_fn *fn, void *arg);
+
 /* ---- /proc/TID/status ----------------------------------------------------------------------- */
 
 /*

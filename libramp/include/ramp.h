@@ -166,6 +166,9 @@ enum ramp_mode {
 	RAMP_LAZY,   /* ownership at once; pages follow, on demand and in the background */
 	RAMP_DEMAND, /* ownership at once; pages follow as they are touched */
 	RAMP_COPY,   /* all pages first; programs stand still meanwhile */
+	/* all pages first, in rounds, while programs continue; EBUSY where a process that maps it has direct
+	   I/O, an io_uring or an RDMA device open; an older daemon says EINVAL */
+	RAMP_PRECOPY,
 };
 
 struct ramp_move_options {

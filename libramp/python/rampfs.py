@@ -29,9 +29,9 @@ import sysconfig as _sysconfig
 from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
-           "LAZY", "DEMAND", "COPY", "ARRIVED", "WHOLE", "LEFT", "MISSED"]
+           "LAZY", "DEMAND", "COPY", "PRECOPY", "ARRIVED", "WHOLE", "LEFT", "MISSED"]
 
-LAZY, DEMAND, COPY = range(3)
+LAZY, DEMAND, COPY, PRECOPY = range(4)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
 _KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED)
 

@@ -120,9 +120,24 @@ void seg_note_layout(struct seg *seg)
 	pthread_mutex_lock(&seg->lock);
 	seg->noted_cuts = cuts_now(seg);
 	seg->noted_blocks = blocks_now(seg);
+	seg->layout_unseen = !seen;
 	pthread_mutex_unlock(&seg->lock);
 	if (!seen)
 		seg_layout_cut(seg);
+}
+
+struct seg_layout seg_layout_now(struct seg *seg)
+{
+	take_events(seg->store);
+	return (struct seg_layout){.blocks = blocks_now(seg), .cuts = cuts_now(seg)};
+}
+
+void seg_layout_note(struct seg *seg, struct seg_layout layout)
+{
+	pthread_mutex_lock(&seg->lock);
+	seg->noted_cuts = layout.cuts;
+	seg->noted_blocks = layout.blocks;
+	pthread_mutex_unlock(&seg->lock);
 }
 
 bool seg_layout_is_noted(struct seg *seg, uint64_t populated_bytes)

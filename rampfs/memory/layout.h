@@ -14,6 +14,14 @@ struct store;
 
 /* Notes the layout as it is now, for the questions below. */
 void seg_note_layout(struct seg *seg);
+/* The layout at one time. */
+struct seg_layout {
+	uint64_t blocks, cuts;
+};
+/* Gets the layout as it is now; and makes one that was got earlier, since seg_note_layout, the noted
+   one. */
+struct seg_layout seg_layout_now(struct seg *seg);
+void seg_layout_note(struct seg *seg, struct seg_layout layout);
 /*
  * Whether a list of that many bytes (populated_list) is of the layout that was noted. False: either
  * a program stored in between; or the noted count included blocks that khugepaged had taken for

@@ -287,6 +287,7 @@ void pages_settle(struct seg *seg)
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return;
 	atomic_store(&seg->state->unlisted, 0);
+	atomic_store(&seg->state->old, 0);
 	fd = open_state(seg);
 	/* If this fails, the room comes back at the next start or with the segment. */
 	if (fd < 0 || ftruncate(fd, STATE_HEADER_BYTES))
@@ -355,6 +356,16 @@ int pages_mark_all_remote(struct seg *seg, struct ramp_err *err)
 {
 	atomic_store(&seg->state->unlisted, 1);
 	return pages_mark_remote(seg, 0, UINT64_MAX, err);
+}
+
+void pages_note_old(struct seg *seg)
+{
+	atomic_store(&seg->state->old, 1);
+}
+
+bool pages_old(struct seg *seg)
+{
+	return atomic_load(&seg->state->old);
 }
 
 bool pages_unlisted(struct seg *seg)

@@ -1,7 +1,8 @@
 /*
  * Page states of a segment at a target.
  *
- *   LOCAL --mark--> REMOTE                             (listed in CONNECT; record NONE)
+ *   LOCAL --mark--> REMOTE                             (listed in CONNECT, or stored into since a round of
+ *                                                      a pre-copy; record NONE)
  *   REMOTE --claim--> IN_FLIGHT --arrive--> LOCAL
  *                     IN_FLIGHT --give back--> REMOTE  (connection lost; store_open)
  *   REMOTE | IN_FLIGHT --lose--> LOST                  (the source is proved gone)
@@ -38,6 +39,11 @@ int pages_mark_remote(struct seg *seg, uint64_t first, uint64_t count, struct ra
 int pages_mark_all_remote(struct seg *seg, struct ramp_err *err);
 /* True after pages_mark_all_remote, through restarts: a REMOTE page may be a hole at the source. */
 bool pages_unlisted(struct seg *seg);
+
+/* From now on REMOTE pages may have bytes of before in the file, through restarts, until every page is
+   LOCAL: a hole of the source's must be cleared there. */
+void pages_note_old(struct seg *seg);
+bool pages_old(struct seg *seg);
 
 /* Returns the state of a page (acquire); beyond the map: LOCAL. */
 enum page_state pages_get(struct seg *seg, uint64_t page);

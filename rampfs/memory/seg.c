@@ -112,6 +112,7 @@ void seg_put(struct seg *seg)
 	if (seg->slack_fd >= 0)
 		close(seg->slack_fd);
 	seg_not_freeing(seg);
+	page_set_free(&seg->stored);
 	pthread_cond_destroy(&seg->out);
 	pthread_mutex_destroy(&seg->lock);
 	free(seg);

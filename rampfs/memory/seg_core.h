@@ -16,7 +16,8 @@
  *   tmpfs.c  owner.c  pages.c   the mount; mode, uid and gid; page states
  *   open_cache.c                which segments have an open file and a mapped header
  *   gate.c                      the freeze barrier
- *   seg_file.c  record.c        the data file; the ownership record
+ *   seg_file.c  record.c  stores.c
+ *                               the data file; the ownership record; stores of the daemon
  *   seg_times.c  about.c  mapping.c  layout.c  find_data.c
  *                               times; the note of a row; the daemon's mapping; whether holes moved; where
  *                               data is
@@ -37,6 +38,7 @@
 
 #include "base/ids.h"
 #include "owner.h"
+#include "page_set.h"
 #include "record.h"
 #include "seg.h"
 
@@ -69,6 +71,7 @@ struct state_header {
 	_Atomic uint64_t handed;	  /* 1: seg_hand_out */
 	uint8_t about[STATE_ABOUT_BYTES]; /* about.c */
 	_Atomic uint64_t giving;	  /* seg_note_giving; 0: not */
+	_Atomic uint64_t old;		  /* 1: pages_note_old */
 };
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header fits in its page");
 
@@ -151,8 +154,14 @@ struct seg {
 	_Atomic uint64_t *chunks; /* a bit for each page of the map that is populated */
 	_Atomic uint64_t map_pages, missing, lost;
 
-	int slack_fd; /* reserve.c: the placeholder's; -1: none. Protected by lock */
-	bool scarce;  /* some slack was used: no huge pages in mappings. Protected by lock */
+	int slack_fd;		    /* reserve.c: the placeholder's; -1: none. Protected by lock */
+	struct page_set stored;	    /* stores.c. Protected by lock */
+	atomic_bool stores_watched; /* written under lock */
+	bool stores_lost;	    /* a store could not be noted. Protected by lock */
+	uint64_t unknown_cuts; /* store->layouts_lost, when stores were taken. Protected by lock */
+	bool layout_unseen;    /* cuts by others are not heard of. Protected by lock */
+
+	bool scarce; /* some slack was used: no huge pages in mappings. Protected by lock */
 	uint64_t slack_bytes; /* how much slack is left. Protected by lock */
 };
 

@@ -28,6 +28,7 @@
 #include "reserve.h"
 #include "seg_core.h"
 #include "spare.h"
+#include "stores.h"
 #include "tmpfs.h"
 
 /* A wait for memory that goes pays if that is at least 1/GOING_PART of the store, and less than
@@ -266,6 +267,7 @@ static void on_cut(struct store *store, ramp_segment_t id)
 	if (!seg)
 		return;
 	seg_layout_cut(seg);
+	stores_lose(seg);
 	seg_put(seg);
 }
 

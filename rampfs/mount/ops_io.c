@@ -15,6 +15,7 @@
 #include "io.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
+#include "memory/stores.h"
 #include "ops_setid.h"
 #include "ramp_files.h"
 
@@ -116,6 +117,8 @@ static int put_bytes(struct io *io, struct seg *seg, uint64_t offset)
 	n = pwrite(seg_fd(seg), io->data, io->len, (off_t)offset);
 	if (n < 0)
 		rc = -errno;
+	else
+		stores_note(seg, offset, (uint64_t)n);
 	cut_end(&cut, n > 0 ? (uint64_t)n : 0);
 	io->result = n;
 	return rc;
@@ -216,6 +219,7 @@ static int do_punch(struct io *io, struct seg *seg, int how)
 		      (off_t)io->len))
 		rc = -errno;
 	seg_layout_cut(seg);
+	stores_note(seg, io->offset, end > io->offset ? end - io->offset : 0);
 	cut_end(&cut, rc ? 0 : cut.len);
 	return rc;
 }

@@ -9,6 +9,7 @@
 #include "base/page.h"
 #include "cut.h"
 #include "inode.h"
+#include "memory/stores.h"
 #include "offload.h"
 
 static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
@@ -26,8 +27,10 @@ static int cut_to(struct mount *m, struct seg *seg, uint64_t size)
 	seg_note_write(seg);
 	if (ftruncate(seg_fd(seg), (off_t)size))
 		rc = -errno;
-	if (size < old)
+	if (size < old) {
 		seg_layout_cut(seg);
+		stores_note(seg, size, end - size);
+	}
 	cut_end(&cut, rc ? 0 : cut.len);
 	return rc;
 }

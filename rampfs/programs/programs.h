@@ -22,6 +22,8 @@
 #include "base/err.h"
 #include "base/ids.h"
 #include "base/loop.h"
+#include "memory/find_data.h"
+#include "memory/page_set.h"
 #include "memory/store.h"
 #include "meta/meta.h"
 
@@ -227,6 +229,31 @@ void programs_release_attaches(struct programs *programs,
  */
 int programs_give_back(struct programs *programs, const struct programs_extent *extent,
 		       struct ramp_err *err);
+
+/* ---- watching stores (transfer/rounds.c) ----------------------------------------------------- */
+
+/*
+ * Begins to watch which pages programs store into: registers each writable attachment for WP_ASYNC, and
+ * write-protects what it has stored into. Stores continue, and cost a page fault for the first one to a
+ * page, which the kernel resolves by itself. `ranges`: where the file has data. -EBUSY: pages of it are
+ * lost, or a process could store past all this (direct I/O, io_uring, an RDMA device: pins.c), which is
+ * named. Blocks; programs continue.
+ */
+int programs_watch(struct programs *programs, struct seg *seg, const struct data_range *ranges,
+		   uint32_t count, struct ramp_err *err);
+/*
+ * Adds the pages in `ranges` (and perhaps some beside them) that may have been stored into since the last call to `stored`, and watches
+ * on. All of them, where attachments have come, gone or changed in between. The caller reads the pages
+ * after this. Errors as above. Blocks; programs continue.
+ */
+int programs_stored(struct programs *programs, struct seg *seg, const struct data_range *ranges,
+		    uint32_t count, struct page_set *stored, struct ramp_err *err);
+/* The same after programs_revoke: what is not in the set was not stored into since the call before.
+   -ENOMEM. Blocks shortly. */
+int programs_stored_last(struct programs *programs, struct seg *seg,
+			 const struct data_range *ranges, uint32_t count, struct page_set *stored);
+/* Ends the watch. Blocks shortly. */
+void programs_unwatch(struct programs *programs, struct seg *seg);
 
 /* Returns true while any process of this machine maps the segment's file, or can't be looked into.
    Blocks (asks /proc; up to 3 s). */

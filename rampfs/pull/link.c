@@ -28,6 +28,7 @@
 
 #include "base/log.h"
 #include "memory/reserve.h"
+#include "old_bytes.h"
 
 #define LINK_LOOK_BYTES	    (64u << 10)
 #define DONE_MAX	    16
@@ -460,6 +461,7 @@ static uint64_t take_hole(struct link *link, struct pulled *pulled, uint64_t fro
 		}
 		won = pages_claim(pulled->seg, page, won);
 		if (won) {
+			old_bytes_clear(pulled, page, won);
 			give_room_back(link, pulled, page, won);
 			pages_arrive(pulled->seg, page, won);
 		}
@@ -501,8 +503,10 @@ static void flight_reply(struct link *link, const struct tp_done *done)
 	pulled->hung[link->links->which] = false;
 	atomic_store(&pulled->heard_ms, link->progress_ms);
 	count_pages(link, count, hole ? 0 : done->len);
-	if (hole)
+	if (hole) {
+		old_bytes_clear(pulled, first, count);
 		give_room_back(link, pulled, first, count);
+	}
 	if (!flight->bounce)
 		flight_arrive(link, flight, first, count, hole);
 	else if (!flight_load(link, flight, done, first, count))

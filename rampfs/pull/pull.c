@@ -199,7 +199,8 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 
 	if (!pull)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
-	rc = pager_open(pull, err);
+	pull->zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	rc = pull->zeros < 0 ? ramp_err_sys(err, errno, "/dev/zero") : pager_open(pull, err);
 	if (!rc)
 		rc = prefetch_open(pull, err);
 	if (!rc)

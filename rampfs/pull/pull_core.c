@@ -20,6 +20,7 @@ struct pull *pull_new(const struct pull_config *config)
 	atomic_init(&pull->streams, config->streams ? streams_most(config->streams) : 1);
 	pthread_mutex_init(&pull->lock, NULL);
 	pthread_cond_init(&pull->released, NULL);
+	pull->zeros = -1;
 	TAILQ_INIT(&pull->entries);
 	TAILQ_INIT(&pull->clients);
 	TAILQ_INIT(&pull->gone);
@@ -30,6 +31,8 @@ void pull_free(struct pull *pull)
 {
 	pthread_cond_destroy(&pull->released);
 	pthread_mutex_destroy(&pull->lock);
+	if (pull->zeros >= 0)
+		close(pull->zeros);
 	free(pull);
 }
 

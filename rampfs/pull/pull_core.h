@@ -46,6 +46,7 @@ struct pull {
 	struct takeover_guard *guard;	    /* NULL: not open */
 	int wake[PULLER_MAX];		    /* an eventfd; -1: not open */
 	int guard_wake;			    /* an eventfd; -1: not open */
+	int zeros;			    /* /dev/zero; -1: not open */
 	atomic_bool guarded;		    /* the guard looks by itself, and need not be woken */
 	atomic_int demand_waiting;	    /* demand reads in flight: prefetch asks for less */
 	atomic_uint streams; /* how many threads prefetch, the first ones (streams.h) */

@@ -366,12 +366,22 @@ static void piece_done(void *arg, const void *data, size_t len, size_t left)
 	pthread_mutex_unlock(&grant->lock);
 }
 
-/* By a worker: it uses nothing that is the serve threads', and takes no lock that a program may keep. */
+/* True: programs continue to store into it (mode precopy). */
+static bool is_live(struct grant *grant)
+{
+	struct record record;
+
+	record_get(grant->seg, &record);
+	return record.kind == RECORD_OWNED && !seg_copying(grant->seg);
+}
+
+/* Names no run while the segment is live: an adapter would continue to read a page that was punched out and
+   made again, as it was. By a worker: it uses nothing that is the serve threads', and takes no lock that a program may keep. */
 static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
 {
 	struct grant *grant = arg;
 
-	return room_next_run(grant->seg, from, offset, len);
+	return is_live(grant) ? 0 : room_next_run(grant->seg, from, offset, len);
 }
 
 static const struct tp_export_ops export_ops = {

@@ -1,5 +1,5 @@
 /*
- * rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace] FILE... NODE
+ * rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--progress] [--trace] FILE... NODE
  *
  * Moves segments to another node's directory, one after the other, through the session socket of
  * this node's daemon, so that no ls waits for it (mv holds the kernel's rename lock).
@@ -40,14 +40,14 @@
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
-enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
+enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
 
 #define AWAY_S	 10 /* a daemon that is not back by then does not come back */
 #define AGAIN_MS 50
 #define SAME_MS	 200 /* between two signals that are two */
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand|copy] [--wait] [--progress] [--trace]\n"
+	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--progress] [--trace]\n"
 	"                      FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
@@ -58,6 +58,8 @@ static const char usage[] =
 	"  --mode demand  only as they are touched\n"
 	"  --mode copy    programs wait until every page is there; nothing depends on the\n"
 	"                 old node afterwards\n"
+	"  --mode precopy pages go ahead while programs continue; then only what they stored into\n"
+	"                 meanwhile follows\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --progress     show how far it is\n"
 	"  --trace        print what was done when, at both nodes: the transfer, and the first "
@@ -410,11 +412,7 @@ static int parse_mode(const char *mode, struct migrate_options *o)
 	} else if (strcmp(mode, "copy") == 0) {
 		o->mode = MODE_COPY;
 	} else if (strcmp(mode, "precopy") == 0) {
-		fprintf(stderr,
-			"rampfs-migrate: mode precopy is not there yet in version %s (lazy, demand "
-			"and copy are)\n",
-			RAMPFS_VERSION);
-		return EXIT_USAGE;
+		o->mode = MODE_PRECOPY;
 	} else {
 		return misused("no such mode", mode);
 	}

@@ -25,6 +25,7 @@
 #include "move_meta.h"
 #include "move_request_core.h"
 #include "news.h"
+#include "rounds.h"
 
 #define FREE_AGAIN_MS 4u
 #define NAME_AFTER    4u    /* failed tries to free it, before all processes are searched */
@@ -64,11 +65,14 @@ void given_send(struct move *m, uint8_t type)
 		tr.mtime_s = st.st_mtim.tv_sec;
 		tr.mtime_ns = (uint32_t)st.st_mtim.tv_nsec;
 	}
+	if (type == PROTO_TRANSFER)
+		rounds_send_last(m, &tr);
 	MOVE_SEND(m->t, m->peer, type, proto_put_transfer, &tr);
 }
 
 static void leave_work(struct move *m)
 {
+	rounds_end(m);
 	programs_gone(m->t->programs, m->seg, m->peer_name);
 }
 
@@ -143,6 +147,7 @@ static void revert_work(struct move *m)
 	struct record owned = {.kind = RECORD_OWNED, .epoch = m->row_epoch};
 
 	given_ungrant(m); /* before access is given back */
+	rounds_end(m);
 	m->work_rc = record_change(m->seg, &owned, &m->work_err);
 	if (m->work_rc)
 		return;

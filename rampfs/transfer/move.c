@@ -19,6 +19,8 @@
  *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
  *   S_CHECKING -> S_CONNECTING            [checked]          the same; populated pages are known
  *   S_CONNECTING -> S_PREPARING           [source_prepare]   the same; T has room for k
+ *   S_CONNECTING -> S_ROUNDS              [source_rounds_begin] mode precopy: OWNED, T reads, programs run
+ *   S_ROUNDS -> S_PREPARING               [source_prepare]   stores are watched until the freeze (R10)
  *   S_CONNECTING -> S_CONNECTED           [hold_connected]   the same; the client says when
  *   S_CONNECTED -> S_CONNECTING           [source_connect_again] T is asked whether it has
  *   S_CONNECTED -> S_PREPARING            [source_prepare]   the same
@@ -41,6 +43,7 @@
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
  *   S_CONNECTED -> END                    [source_fail_now]  the same
+ *   S_ROUNDS -> END                       [source_fail_now]  the same; the watch has ended
  *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_CONNECTED -> END                    [source_prepare_late] the same
@@ -59,8 +62,11 @@
  *   T_TAKING -> T_TAKEN                   [widened]          as above
  *   T_RESERVED -> T_COPYING               [keys_come]        mode copy: record NONE, pulling
  *   T_COPYING -> T_TAKEN                  [target_take]      every page is here
+ *   T_RESERVED -> T_ROUNDS                [on_round]         mode precopy: record NONE, pulling
+ *   T_ROUNDS -> T_TAKEN                   [target_take]      pages that TRANSFER names are REMOTE
+ *   T_ROUNDS -> T_TAKING                  [target_take]      a worker makes them so
  *   T_RESERVING, T_RESERVED -> T_DROPPING [target_drop]      k is never taken any more (R2)
- *   T_COPYING, T_TAKING -> T_DROPPING     [target_drop]      the same
+ *   T_COPYING, T_ROUNDS, T_TAKING -> T_DROPPING [target_drop] the same
  *   T_TAKEN -> T_DROPPING                 [taken_look]       reverted: this incarnation is over
  *   T_TAKEN -> T_SETTLING                 [settle]           row newer, and ours
  *   T_SETTLING -> END                     [settled]          record OWNED
@@ -80,6 +86,8 @@
 #include "base/trace.h"
 #include "memory/reserve.h"
 
+#include "rounds.h"
+
 #define BIT(s) (1u << (s))
 
 static const struct {
@@ -89,12 +97,13 @@ static const struct {
 	[MOVE_NEW] = {"new", BIT(S_CHECKING) | BIT(S_GIVEN) | BIT(ABORTING) | BIT(T_RESERVING) |
 				     BIT(T_TAKEN)},
 	[S_CHECKING] = {"checking", BIT(S_CONNECTING) | BIT(MOVE_END)},
-	[S_CONNECTING] = {"connecting", BIT(S_CONNECTED) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_CONNECTING] = {"connecting", BIT(S_CONNECTED) | BIT(S_ROUNDS) | BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_CONNECTED] = {"connected",
 			 BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_FREEZING) | BIT(ABORTING) |
 					      BIT(S_CHECKING) | BIT(MOVE_END)},
 	[S_PREPARED] = {"prepared", BIT(S_FREEZING) | BIT(ABORTING)},
+	[S_ROUNDS] = {"pre-copying", BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
@@ -105,8 +114,9 @@ static const struct {
 	[S_ROLLED_BACK] = {"rolled back", BIT(S_REVERTING) | BIT(S_FREEING)},
 	[ABORTING] = {"aborting", BIT(S_CHECKING) | BIT(MOVE_END)},
 	[T_RESERVING] = {"reserving", BIT(T_RESERVED) | BIT(T_DROPPING) | BIT(MOVE_END)},
-	[T_RESERVED] = {"reserved",
-			BIT(T_COPYING) | BIT(T_TAKING) | BIT(T_TAKEN) | BIT(T_DROPPING)},
+	[T_RESERVED] = {"reserved", BIT(T_COPYING) | BIT(T_ROUNDS) | BIT(T_TAKING) | BIT(T_TAKEN) |
+					    BIT(T_DROPPING)},
+	[T_ROUNDS] = {"pre-copying here", BIT(T_TAKING) | BIT(T_TAKEN) | BIT(T_DROPPING)},
 	[T_COPYING] = {"copying here", BIT(T_TAKEN) | BIT(T_DROPPING)},
 	[T_TAKING] = {"taking", BIT(T_TAKEN) | BIT(T_DROPPING)},
 	[T_TAKEN] = {"taken", BIT(T_SETTLING) | BIT(T_DROPPING)},
@@ -193,6 +203,7 @@ static bool holds(struct move *m)
 	case S_CHECKING:
 	case S_CONNECTING:
 	case S_CONNECTED:
+	case S_ROUNDS:
 	case S_PREPARING:
 	case S_PREPARED:
 	case S_COPYING:
@@ -203,6 +214,7 @@ static bool holds(struct move *m)
 	case S_ROLLED_BACK:
 		return record.kind == RECORD_GIVEN && ramp_attempt_equal(record.k, m->k);
 	case T_RESERVED:
+	case T_ROUNDS:
 	case T_COPYING:
 		return record.kind == RECORD_NONE;
 	case T_TAKEN:
@@ -296,6 +308,8 @@ void move_drop(struct move *m)
 		seg_put(m->seg);
 	}
 	move_forget_ranges(m);
+	rounds_free(m);
+	page_set_free(&m->target.stored);
 	trace_put(m->trace);
 	m->seg = NULL;
 	uv_close((uv_handle_t *)&m->timer, free_move);

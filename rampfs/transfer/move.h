@@ -11,6 +11,8 @@
 #include <sys/queue.h>
 #include <uv.h>
 
+#include "memory/page_set.h"
+
 #include "transfer_core.h"
 
 #define WINDOW_MS      100u /* RT boost of the control threads, from ACCEPT on */
@@ -23,6 +25,7 @@ enum move_state {
 	S_CHECKING,
 	S_CONNECTING,
 	S_CONNECTED,
+	S_ROUNDS,
 	S_PREPARING,
 	S_PREPARED,
 	S_FREEZING,
@@ -36,6 +39,7 @@ enum move_state {
 	ABORTING,
 	T_RESERVING,
 	T_RESERVED,
+	T_ROUNDS,
 	T_COPYING,
 	T_TAKING,
 	T_TAKEN,
@@ -46,6 +50,7 @@ enum move_state {
 };
 
 struct data_range;
+struct source_rounds;
 
 typedef void move_fn(struct move *m);
 
@@ -57,6 +62,10 @@ struct move_source {
 	uint32_t not_yet_ms;   /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
 	uint64_t copied_pages; /* S_COPYING: how many the target has */
 	bool copy_mode;	       /* every page goes before it is given */
+	bool precopy_mode;     /* pages go in rounds before prepare (rounds.c) */
+	struct source_rounds
+		*rounds;       /* owned; NULL: none. Where a worker has the move, the worker's */
+	int prepare_result;    /* S_PREPARING: of a prepare that failed */
 	bool frozen_for_copy;  /* frozen, and not given; the worker's */
 	bool got_in_progress;  /* S_CONNECTING: the target's last word is that it takes room */
 	bool sent_transfer;    /* TRANSFER went out, in this life */
@@ -78,7 +87,8 @@ struct move_source {
 
 /* Fields of the target's end. */
 struct move_target {
-	bool source_hung_up;  /* T_RESERVED: the connection ended after ACCEPT */
+	bool source_hung_up;  /* T_RESERVED, T_ROUNDS: the connection ended after ACCEPT */
+	uint64_t hung_up_ms;  /* T_ROUNDS: then */
 	bool pull_begun;      /* pull_begin was called */
 	bool prefetch_wanted; /* all pages are wanted, as soon as the pull has begun */
 	bool prefetch_begun;  /* pull_prefetch_all was called */
@@ -88,6 +98,10 @@ struct move_target {
 	bool said_listed;     /* LISTED went out: our tables show us as the owner */
 	bool taken_is_stale;  /* taken was answered ESTALE: the row is not in k */
 	uint64_t lost_pages;
+	/* T_ROUNDS (target_rounds.c). */
+	uint32_t round;		     /* that is read, or was read last */
+	uint32_t parts_round, parts; /* how many STOREDs of that round have come, in order */
+	struct page_set stored;	     /* what they name */
 };
 
 /* ABORTING, of an attempt whose prepare was, or may have been, committed. */

@@ -140,7 +140,7 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 		known->unheard = false;
 	if (!t->started || known || answer_again(t, from, mm.request))
 		return; /* it is repeated, because messages may be lost */
-	if (mm.mode > TRANSFER_COPY) {
+	if (mm.mode >= TRANSFER_MODES) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
 		return;
 	}

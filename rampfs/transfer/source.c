@@ -1,6 +1,6 @@
 /*
- * The source's end from ACCEPT to GIVEN, and the target's verdicts. (Before it: source_connect.c.
- * After it: given.c.)
+ * The source's end at ACCEPT, and the target's verdicts. (Before it: source_connect.c. After it:
+ * source_rounds.c in mode precopy, source_prepare.c, given.c.)
  *
  * Happy path: ACCEPT makes the source propose prepare(k), at once or when its client says
  * so (source_hold.c). When it is committed, and the source's
@@ -20,34 +20,13 @@
 #include "copy.h"
 #include "given.h"
 #include "move_message.h"
-#include "move_meta.h"
 #include "move_request_core.h"
 #include "source_connect.h"
 #include "source_hold.h"
-#include "source_window.h"
+#include "source_prepare.h"
+#include "source_rounds.h"
 
 /* ---- S_CONNECTING: ACCEPT -------------------------------------------------------------------- */
-
-static void prepared(struct move *m, const struct meta_reply *reply);
-
-/* R3: prepare carries (epoch, k) and both incarnations (R1). */
-static void source_prepare(struct move *m)
-{
-	struct meta_command command = {
-		.type = META_PREPARE,
-		.epoch = m->row_epoch,
-		.node = m->peer,
-		.node_inc = m->peer_inc,
-		.src = m->t->self,
-		.src_inc = m->t->incarnation,
-	};
-
-	memcpy(command.new_name, m->name, sizeof(command.new_name));
-	m->source.fail_code = 0;
-	move_go(m, m->state, S_PREPARING);
-	source_show_state(m);
-	move_propose(m, &command, prepared);
-}
 
 static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
@@ -64,93 +43,14 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!m || t->closing || m->state != S_CONNECTING || a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
-	loop_rt_boost(t->loop, WINDOW_MS);
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
-	if (hold_lets(m, SESSION_PREPARED))
-		source_prepare(m);
-	else
+	if (!hold_lets(m, SESSION_PREPARED))
 		hold_connected(m);
-}
-
-/* ---- S_PREPARING ----------------------------------------------------------------------------- */
-
-static void prepare_failed(struct move *m, int result)
-{
-	if (atomic_load(&m->cancelled) && m->source.fail_code) { /* answered as cancelled */
-		source_say_close(m);
-		source_fail_now(m);
-		return;
-	}
-	if (result == -EBUSY && !atomic_load(&m->cancelled)) { /* the row is MOVING in another k */
-		source_prepare_late(m);
-		return;
-	}
-	switch (result) {
-	case -ESTALE: /* the row has changed since its epoch was read */
-		source_say_close(m);
-		source_again(m, S_PREPARING);
-		return;
-	case -EEXIST:
-		source_fail(m, EEXIST, "node %s has something of that name", m->peer_name);
-		break;
-	case -EHOSTDOWN:
-		source_fail(m, EHOSTUNREACH, "node %s does not take part", m->peer_name);
-		break;
-	case -EROFS:
-	case -ETIMEDOUT: /* if it is committed later, the sweep aborts it (R4) */
-		source_fail(m, EROFS, "no quorum: the cluster can't agree on the move now");
-		break;
-	default:
-		source_fail(m, -result, "the cluster refused the move: %s", strerror(-result));
-	}
-	source_say_close(m);
-	source_fail_now(m);
-}
-
-static void frozen(struct move *m)
-{
-	if (m->source.copy_mode && !m->work_rc)
-		copy_begin(m);
+	else if (m->source.precopy_mode)
+		source_rounds_begin(m);
 	else
-		source_given(m);
-}
-
-static void source_freeze(struct move *m)
-{
-	move_go(m, m->state, S_FREEZING);
-	move_work(m, source_freeze_work, frozen);
-}
-
-/* R3: the source continues only where the committed prepare is its own attempt's, in the daemon
-   life that proposed it. */
-static void prepared(struct move *m, const struct meta_reply *reply)
-{
-	struct segment_row row;
-	int rc = reply->result;
-
-	if (m->state != S_PREPARING)
-		return;
-	if (rc == 0)
-		rc = meta_segment(m->t->meta, m->id, &row);
-	if (rc == 0 && !(row.phase == SEGMENT_MOVING && ramp_attempt_equal(row.k, m->k)))
-		rc = -ESTALE;
-	if (rc) {
-		prepare_failed(m, rc);
-		return;
-	}
-	m->epoch = row.k_epoch;
-	trace_step(m->trace, "prepare is committed");
-	if (atomic_load(&m->cancelled)) {
-		if (!m->source.fail_code)
-			source_fail(m, EINTR, "cancelled");
-		source_give_up(m);
-		return;
-	}
-	if (hold_lets(m, SESSION_TAKEN))
-		source_freeze(m);
-	else
-		hold_prepared(m);
+		source_prepare(m);
 }
 
 /* The target may have been away: what it has kept in memory for the move is gone then. */
@@ -182,7 +82,8 @@ static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wir
 {
 	struct move *m = move_for_verdict(t, from, body);
 
-	if (!m || (m->state != S_FREEZING && m->state != S_COPYING && m->state != S_GIVEN))
+	if (!m || (m->state != S_ROUNDS && m->state != S_FREEZING && m->state != S_COPYING &&
+		   m->state != S_GIVEN))
 		return NULL;
 	return m;
 }
@@ -193,7 +94,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	struct move *m = verdict_on(arg, from, body);
 
 	(void)incarnation;
-	if (!m)
+	if (!m || m->state == S_ROUNDS)
 		return;
 	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
@@ -227,7 +128,11 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 
 	if (!m || incarnation != m->peer_inc || m->source.got_taken)
 		return;
-	m->source.got_refused = true;
+	m->source.got_refused = m->state != S_ROUNDS; /* the source repeats ROUND */
+	if (m->state == S_ROUNDS && !m->working) {
+		source_fail(m, EIO, "node %s gave the pre-copy up", m->peer_name);
+		source_rounds_stop(m);
+	}
 	if (m->state == S_COPYING && !m->working) {
 		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
 		copy_stop(m);
@@ -249,9 +154,12 @@ static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!m)
 		return;
 	copy_heard(m, p.done_pages);
+	source_rounds_heard(m, p.done_pages);
 	if (m->request)
 		move_request_progress(m->request, p.done_pages, p.all_pages,
-				      m->state == S_COPYING ? "copying" : "pulling");
+				      m->state == S_COPYING  ? "copying"
+				      : m->state == S_ROUNDS ? "pre-copying"
+							     : "pulling");
 }
 
 void source_tick(struct move *m)
@@ -262,6 +170,8 @@ void source_tick(struct move *m)
 		source_connecting_tick(m);
 	else if (m->state == S_CONNECTED || m->state == S_PREPARED)
 		hold_tick(m);
+	else if (m->state == S_ROUNDS)
+		source_rounds_tick(m);
 	else if (m->state == S_COPYING)
 		copy_source_tick(m);
 	else
@@ -306,6 +216,13 @@ bool source_cancel(struct move *m, int code, const char *text)
 		/* It ends when the worker returns or the proposal is answered. */
 		source_fail(m, code, "%s", text);
 		atomic_store(&m->cancelled, true);
+		return true;
+	case S_ROUNDS:
+		source_fail(m, code, "%s", text);
+		if (m->working)
+			atomic_store(&m->cancelled, true);
+		else
+			source_rounds_stop(m);
 		return true;
 	case S_COPYING:
 		source_fail(m, code, "%s", text);

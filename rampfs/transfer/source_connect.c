@@ -203,6 +203,7 @@ void source_start(struct transfers *t, struct move_request *req, const struct se
 	memcpy(m->name, spec->dst_name, sizeof(m->name));
 	m->demand_only = spec->mode == TRANSFER_DEMAND && !spec->wait_stable;
 	m->source.copy_mode = spec->mode == TRANSFER_COPY;
+	m->source.precopy_mode = spec->mode == TRANSFER_PRECOPY;
 	m->wants_progress = spec->progress != NULL;
 	transfers_count(t, &t->status.started);
 	source_begin(m, MOVE_NEW, row->epoch);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 
 #include "given.h"
+#include "rounds.h"
 #include "source_connect.h"
 #include "source_list.h"
 
@@ -87,6 +88,10 @@ static void freeze_and_give(struct move *m)
 		goto err_after_freeze;
 	trace_step(m->trace, "access is revoked");
 	m->work_rc = source_list_compare(m);
+	if (!m->work_rc && m->source.rounds) {
+		m->work_rc = rounds_last(m);
+		trace_step(m->trace, "stores since the last round are known");
+	}
 	if (m->work_rc)
 		source_undo(m);
 	else if (m->source.copy_mode)
@@ -117,6 +122,8 @@ void source_freeze_work(struct move *m)
 	freeze_and_give(m);
 	if (lifted)
 		kernel_rt_boost(0);
+	if (m->work_rc)
+		rounds_end(m);
 }
 
 void source_given(struct move *m)

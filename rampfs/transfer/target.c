@@ -28,10 +28,12 @@
 #include "recovered.h"
 #include "target_pull.h"
 #include "target_reserve.h"
+#include "target_rounds.h"
 
 #define PULLED_EVERY_MS	  200u
 #define TOLD_AGAIN_MS	  50u	/* between two looks whether the pull is over, as it said */
 #define PREFETCH_AFTER_MS 10u	/* at the latest, whether or not taken is committed */
+#define PARTS_AT_ONCE	  16u	/* STOREDs whose pages are made REMOTE on the control loop */
 #define COME_BACK_MS	  1000u /* after a daemon's start, for clients to attach again */
 
 /* ---- TRANSFER -------------------------------------------------------------------------------- */
@@ -72,6 +74,31 @@ static void widened(struct move *m)
 	target_drop(m);
 }
 
+/* R2: what was read ahead is kept, but for what TRANSFER names. */
+static void take_rounds_work(struct move *m)
+{
+	m->work_rc = target_rounds_mark(m);
+	if (!m->work_rc)
+		m->work_rc = move_record(m, RECORD_TAKEN);
+	m->target.has_every_page = !m->work_rc && pages_missing(m->seg) == 0;
+}
+
+static void target_take_rounds(struct move *m, const struct msg_transfer *tr)
+{
+	if (!target_rounds_may_take(m, tr)) {
+		move_send_verdict(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+		target_drop(m);
+		return;
+	}
+	move_go(m, T_ROUNDS, T_TAKING);
+	if (tr->parts > PARTS_AT_ONCE) {
+		move_work(m, take_rounds_work, widened);
+		return;
+	}
+	take_rounds_work(m);
+	widened(m);
+}
+
 /* R2: RESERVED(k) -> record TAKEN, then serve. A copy has the size that KEYS named. */
 static void target_take(struct move *m, const struct msg_transfer *tr)
 {
@@ -82,7 +109,9 @@ static void target_take(struct move *m, const struct msg_transfer *tr)
 	m->size = tr->size;
 	m->unchanged = tr->unchanged;
 	seg_hold_mtime(m->seg, (struct timespec){.tv_sec = tr->mtime_s, .tv_nsec = tr->mtime_ns});
-	if (!as_listed) {
+	if (m->state == T_ROUNDS) {
+		target_take_rounds(m, tr);
+	} else if (!as_listed) {
 		move_go(m, T_RESERVED, T_TAKING);
 		move_work(m, widen_work, widened);
 	} else if (move_record(m, RECORD_TAKEN)) {
@@ -107,10 +136,10 @@ static void target_on_transfer(void *arg, ramp_node_t from, ramp_incarnation_t i
 	if (!t->registered || !t->started) /* R1: not even a refusal */
 		return;
 	m = move_for(t, from, tr.id, tr.k);
-	if (m && (m->state == T_TAKING ||
+	if (m && (m->state == T_TAKING || (m->state == T_ROUNDS && target_rounds_awaits(m, &tr)) ||
 		  (m->state == T_COPYING && (m->working || !m->target.has_every_page))))
 		return; /* the answer comes when the worker returns, or every page is here */
-	if (m && (m->state == T_RESERVED || m->state == T_COPYING)) {
+	if (m && target_is_reserved(m)) {
 		target_take(m, &tr);
 		return;
 	}
@@ -362,13 +391,15 @@ void target_look(struct move *m)
 static void heed_pulled(struct move *m)
 {
 	if (!m->target.pull_said_done || m->target.has_every_page ||
-	    (m->state != T_TAKEN && m->state != T_COPYING))
+	    (m->state != T_TAKEN && m->state != T_ROUNDS && m->state != T_COPYING))
 		return;
 	if (pages_missing(m->seg) > pages_lost(m->seg)) {
 		move_tick_in(m, TOLD_AGAIN_MS);
 		return;
 	}
 	m->target.pull_said_done = false;
+	if (m->state == T_ROUNDS)
+		target_rounds_pulled(m, m->target.lost_pages);
 	if (m->state == T_COPYING)
 		copy_pulled(m, m->target.lost_pages);
 	if (m->state != T_TAKEN)
@@ -394,6 +425,8 @@ void target_tick(struct move *m)
 		return;
 	if (m->state == T_RESERVED) {
 		target_reserved_tick(m);
+	} else if (m->state == T_ROUNDS) {
+		target_rounds_tick(m);
 	} else if (m->state == T_COPYING) {
 		copy_target_tick(m);
 	} else if (m->state == T_DROPPING) {

@@ -17,8 +17,7 @@
 
 #include "move_message.h"
 
-/* Marks the pages beyond the end as arrived: the source has none. */
-static void forget_tail(struct seg *seg, uint64_t pages)
+void target_forget_tail(struct seg *seg, uint64_t pages)
 {
 	uint64_t page = pages;
 
@@ -42,7 +41,7 @@ int target_widen(struct move *m)
 	if (!rc)
 		rc = pages_mark_all_remote(m->seg, err);
 	if (!rc)
-		forget_tail(m->seg, page_count(m->size));
+		target_forget_tail(m->seg, page_count(m->size));
 	return rc;
 }
 
@@ -53,8 +52,8 @@ int target_begin_pull(struct move *m)
 		.incarnation = m->peer_inc,
 		.key = tp_key_of_attempt(m->id, m->k),
 		.trace = m->trace,
-		.alone = m->state == T_COPYING,
-		.all = !m->demand_only,
+		.alone = m->state == T_COPYING || m->state == T_ROUNDS,
+		.all = !m->demand_only && m->state != T_ROUNDS,
 	};
 
 	if (m->unchanged)

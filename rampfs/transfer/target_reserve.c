@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
 
@@ -110,7 +111,7 @@ static void reserved(struct move *m)
 
 bool target_is_reserved(const struct move *m)
 {
-	return m->state == T_RESERVED || m->state == T_COPYING;
+	return m->state == T_RESERVED || m->state == T_ROUNDS || m->state == T_COPYING;
 }
 
 /* Drops it now, or when its worker returns. */
@@ -136,7 +137,7 @@ static void connect_again(struct move *m, ramp_node_t from, const struct msg_con
 		refuse_send(m->t, from, c, EINPROGRESS, "it is taking room for it");
 		return;
 	}
-	if (m->state == T_COPYING && same)
+	if ((m->state == T_COPYING || m->state == T_ROUNDS) && same)
 		return; /* the source has had ACCEPT */
 	/* R2: a newer attempt replaces an older one. */
 	if ((target_is_reserved(m) || m->state == T_RESERVING) && c->epoch >= m->row_epoch)
@@ -305,6 +306,9 @@ void target_source_away(struct move *m, bool over)
 {
 	if (m->state == T_RESERVING || over) {
 		drop_reservation(m);
+	} else if (m->state == T_ROUNDS) {
+		m->target.source_hung_up = true;
+		m->target.hung_up_ms = clock_ms();
 	} else if (m->state == T_RESERVED) {
 		m->target.source_hung_up = true;
 		move_tick_in(m, AWAY_MS);
@@ -324,6 +328,14 @@ void target_reserved_tick(struct move *m)
 	}
 }
 
+/* During rounds the row may be changed in its source's directory, and prepare compares the newer
+   epoch. */
+static bool may_still_come(const struct move *m, const struct segment_row *row)
+{
+	return row->epoch <= m->row_epoch ||
+	       (m->state == T_ROUNDS && row->phase == SEGMENT_STABLE && row->node == m->peer);
+}
+
 /* R6: the source is over, the row MOVING(k), and this node has not taken k. Also where the row is
    newer than the attempt and not in k: no TRANSFER(k) will come. */
 void target_reserved_look(struct move *m)
@@ -333,7 +345,7 @@ void target_reserved_look(struct move *m)
 	if (meta_segment(m->t->meta, m->id, &row))
 		return;
 	if (row_in_attempt(&row, m->k) ? move_node_over(m->t, m->peer, m->peer_inc)
-				       : row.epoch > m->row_epoch)
+				       : !may_still_come(m, &row))
 		target_drop(m);
 }
 

@@ -26,11 +26,14 @@
 #include "move_request_peer.h"
 #include "move_request_remote.h"
 #include "registration.h"
+#include "rounds.h"
 #include "source.h"
 #include "source_connect.h"
+#include "source_rounds.h"
 #include "target.h"
 #include "target_pull.h"
 #include "target_reserve.h"
+#include "target_rounds.h"
 #include "tool_moves.h"
 #include "traces.h"
 
@@ -110,7 +113,8 @@ static void move_peer_changed(struct move *m, const struct event *e)
 {
 	bool over = e->up && e->incarnation != m->peer_inc;
 
-	if (m->state == T_RESERVING || m->state == T_RESERVED || m->state == T_COPYING) {
+	if (m->state == T_RESERVING || m->state == T_RESERVED || m->state == T_ROUNDS ||
+	    m->state == T_COPYING) {
 		if (over || !e->up)
 			target_source_away(m, over);
 	} else if (e->up && uv_is_active((uv_handle_t *)&m->timer)) {
@@ -223,6 +227,8 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	target_reserve_listen(t);
 	target_listen(t);
 	copy_listen(t);
+	source_rounds_listen(t);
+	target_rounds_listen(t);
 	move_request_remote_listen(t);
 	give_back_listen(t);
 	move_request_peer_listen(t);
@@ -311,6 +317,7 @@ void transfers_close(struct transfers *t)
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i]))) {
 			copy_close(m);
+			rounds_end(m);
 			target_release(m);
 			move_drop(m);
 		}

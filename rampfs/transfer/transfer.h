@@ -32,7 +32,9 @@ struct transfers;
 enum transfer_mode {
 	TRANSFER_LAZY,
 	TRANSFER_DEMAND,
-	TRANSFER_COPY, /* every page is there before ownership passes; of tools only */
+	TRANSFER_COPY,	  /* every page is there before ownership passes; of tools only */
+	TRANSFER_PRECOPY, /* pages go ahead in rounds, and programs continue; of tools only */
+	TRANSFER_MODES
 };
 
 struct transfers_config {

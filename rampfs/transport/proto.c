@@ -239,6 +239,8 @@ void proto_put_transfer(struct wire_w *w, const struct msg_transfer *m)
 	put_bool(w, m->unchanged);
 	wire_put_u64(w, (uint64_t)m->mtime_s);
 	wire_put_u32(w, m->mtime_ns);
+	wire_put_u32(w, m->round);
+	wire_put_u32(w, m->parts);
 }
 
 int proto_get_transfer(struct wire_r *r, struct msg_transfer *m)
@@ -253,8 +255,59 @@ int proto_get_transfer(struct wire_r *r, struct msg_transfer *m)
 	m->unchanged = get_bool(r);
 	m->mtime_s = (int64_t)wire_get_u64(r);
 	m->mtime_ns = wire_get_u32(r);
+	m->round = wire_get_u32(r);
+	m->parts = wire_get_u32(r);
 	if (m->mtime_ns >= 1000000000)
 		r->bad = true;
+	return done(r);
+}
+
+void proto_put_stored(struct wire_w *w, const struct msg_stored *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	wire_put_u32(w, m->round);
+	wire_put_u32(w, m->part);
+	wire_put_u64(w, m->first_page);
+	for (size_t i = 0; i < PROTO_STORED_PAGES / 64; i++)
+		wire_put_u64(w, m->bits[i]);
+}
+
+int proto_get_stored(struct wire_r *r, struct msg_stored *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->round = wire_get_u32(r);
+	m->part = wire_get_u32(r);
+	m->first_page = wire_get_u64(r);
+	if (m->round == 0 || m->first_page % PROTO_STORED_PAGES ||
+	    m->first_page >= PROTO_SIZE_MAX / RAMP_PAGE_BYTES)
+		r->bad = true;
+	for (size_t i = 0; i < PROTO_STORED_PAGES / 64; i++)
+		m->bits[i] = wire_get_u64(r);
+	return done(r);
+}
+
+void proto_put_round(struct wire_w *w, const struct msg_round *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	wire_put_u32(w, m->round);
+	wire_put_u32(w, m->parts);
+	wire_put_u64(w, m->size);
+}
+
+int proto_get_round(struct wire_r *r, struct msg_round *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->round = wire_get_u32(r);
+	m->parts = wire_get_u32(r);
+	m->size = get_size(r);
 	return done(r);
 }
 

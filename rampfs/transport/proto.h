@@ -39,6 +39,10 @@ enum proto_type {
 	PROTO_KEYS = 0x18,     /* S -> T, mode copy: frozen, read all of it. Repeated until GIVEN */
 	PROTO_COPIED = 0x19,   /* T -> S: every page is here */
 	PROTO_LISTED = 0x1a,   /* T -> S, a hint: T's own tables show the segment at T */
+	PROTO_STORED =
+		0x1b, /* S -> T, pre-copy: pages that were stored into; before ROUND or TRANSFER */
+	PROTO_ROUND = 0x1c,	 /* S -> T: read them; round 0: all. Repeated until ROUND_READ */
+	PROTO_ROUND_READ = 0x1d, /* T -> S: T has all pages as they were in that round, or later */
 
 	PROTO_MIGRATE = 0x20,  /* requester -> S: move it */
 	PROTO_ANSWER = 0x21,   /* S -> requester, once */
@@ -98,6 +102,27 @@ struct msg_transfer {
 	bool unchanged;	 /* false: pages that CONNECT did not list are REMOTE too */
 	int64_t mtime_s; /* of the last write at the source */
 	uint32_t mtime_ns;
+	/* Pre-copy: `parts` STOREDs of this round name all pages that T must read again. 0: of no round */
+	uint32_t round, parts;
+};
+
+#define PROTO_STORED_PAGES 4096u
+
+/* Pages [first_page, first_page + PROTO_STORED_PAGES) of one round, a bit for each. */
+struct msg_stored {
+	ramp_segment_t id;
+	struct ramp_attempt k;
+	uint32_t round, part; /* parts of a round are sent in order, from 0 on */
+	uint64_t first_page;  /* a multiple of PROTO_STORED_PAGES */
+	uint64_t bits[PROTO_STORED_PAGES / 64];
+};
+
+/* ROUND, ROUND_READ (parts and size: 0). */
+struct msg_round {
+	ramp_segment_t id;
+	struct ramp_attempt k;
+	uint32_t round, parts; /* how many STOREDs came before it */
+	uint64_t size;
 };
 
 /* TAKEN, REFUSED, CLOSE, COPIED, LISTED. */
@@ -190,6 +215,10 @@ void proto_put_refuse(struct wire_w *w, const struct msg_refuse *m);
 int proto_get_refuse(struct wire_r *r, struct msg_refuse *m);
 void proto_put_transfer(struct wire_w *w, const struct msg_transfer *m);
 int proto_get_transfer(struct wire_r *r, struct msg_transfer *m);
+void proto_put_stored(struct wire_w *w, const struct msg_stored *m);
+int proto_get_stored(struct wire_r *r, struct msg_stored *m);
+void proto_put_round(struct wire_w *w, const struct msg_round *m);
+int proto_get_round(struct wire_r *r, struct msg_round *m);
 void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m);
 int proto_get_verdict(struct wire_r *r, struct msg_verdict *m);
 void proto_put_pulled(struct wire_w *w, const struct msg_pulled *m);

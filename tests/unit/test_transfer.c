@@ -27,6 +27,11 @@ TCase *story(Suite *suite, const char *name)
 	return story_in(suite, name, world_open);
 }
 
+TCase *precopy_story(Suite *suite, const char *name)
+{
+	return story_in(suite, name, world_open_precopy);
+}
+
 TCase *copy_story(Suite *suite, const char *name)
 {
 	return story_in(suite, name, world_open_copy);
@@ -587,6 +592,9 @@ START_TEST(a_message_is_lost_doubled_or_late)
 		{A, PROTO_ANSWER},
 		/* of mode copy: */ {A, PROTO_KEYS},
 		{B, PROTO_COPIED},
+		/* of mode precopy: */ {A, PROTO_ROUND},
+		{B, PROTO_ROUND_READ},
+		{A, PROTO_STORED},
 	};
 	ramp_segment_t id = world_segment(A, "x", 50, 0);
 	enum what what = DO_DROP + (enum what)(_i % 3);
@@ -772,6 +780,35 @@ static Suite *move_stories(void)
 	return suite;
 }
 
+/* ---- mode precopy ---------------------------------------------------------------------------- */
+
+START_TEST(a_round_follows_a_round)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_uint_ge(world->looks[0], 2);
+	world_rest(id);
+}
+END_TEST
+
+/* A process has pages pinned: before the first round, after it, or memory is short in the window. */
+START_TEST(a_look_fails)
+{
+	static const enum where points[] = {AT_WATCH, AT_LOOK, AT_LAST};
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+
+	for (int i = 0; i < 3; i++) {
+		world_arm(A, POINT(points[i], 0), DO_DROP, 0, 1);
+		ck_assert_int_eq(world_move(A, id, B), i < 2 ? -EBUSY : -ENOMEM);
+		stays(id, A);
+	}
+	world_arm(A, 0, 0, 0, 0);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
 static Suite *copy_stories(void)
 {
 	Suite *suite = suite_create("transfer_copy");
@@ -792,7 +829,26 @@ static Suite *copy_stories(void)
 	return suite;
 }
 
-/* test_transfer [copy]: moves in the default mode, or in mode copy. */
+static Suite *precopy_stories(void)
+{
+	Suite *suite = suite_create("transfer_precopy");
+	TCase *tc = precopy_story(suite, "precopy");
+	tcase_add_test(tc, to_and_fro);
+	tcase_add_loop_test(tc, of_any_shape, 0, 6);
+	tcase_add_test(tc, many_at_once_both_ways);
+	tcase_add_test(tc, access_goes_with_it);
+	tcase_add_test(tc, holes_are_filled_meanwhile);
+	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
+	tcase_add_test(tc, it_grows_past_the_slack);
+	tcase_add_test(tc, a_round_follows_a_round);
+	tcase_add_test(tc, a_look_fails);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
+	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);
+	add_precopy_kill_stories(suite);
+	return suite;
+}
+
+/* test_transfer [copy|precopy]: moves in the default mode, or in that one. */
 int main(int argc, char **argv)
 {
 	SRunner *runner;
@@ -800,8 +856,9 @@ int main(int argc, char **argv)
 
 	if (failed)
 		return failed;
-	runner = srunner_create(argc > 1 && strcmp(argv[1], "copy") == 0 ? copy_stories()
-									 : move_stories());
+	runner = srunner_create(argc > 1 && strcmp(argv[1], "copy") == 0      ? copy_stories()
+				: argc > 1 && strcmp(argv[1], "precopy") == 0 ? precopy_stories()
+									      : move_stories());
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

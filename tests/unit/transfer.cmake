@@ -2,7 +2,8 @@ rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS qui
 
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
 set(transfer_sources transfer_core.c recovered.c move.c move_message.c move_meta.c collapse.c traces.c
-  move_request_core.c source_list.c source_connect.c source_hold.c source_window.c news.c given.c target_reserve.c target_pull.c copy.c
+  move_request_core.c source_list.c source_connect.c rounds.c source_hold.c news.c given.c source_window.c target_reserve.c
+  target_pull.c copy.c source_prepare.c source_rounds.c target_rounds.c
   source.c target.c give_back.c dispatch.c move_request_remote.c move_request.c move_request_peer.c tool_moves.c registration.c
   transfer.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)
@@ -15,5 +16,6 @@ target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=reserve_memory
   -Wl,--wrap=collapse_segment -Wl,--wrap=populated_list)
 add_test(NAME transfer_copy COMMAND test_transfer copy)
+add_test(NAME transfer_precopy COMMAND test_transfer precopy)
 # The longest tests that run beside others: they begin first.
-set_tests_properties(transfer transfer_copy PROPERTIES TIMEOUT 600 LABELS threads PROCESSORS ${slots_of_programs} COST 1000)
+set_tests_properties(transfer transfer_copy transfer_precopy PROPERTIES TIMEOUT 600 LABELS threads PROCESSORS ${slots_of_programs} COST 1000)

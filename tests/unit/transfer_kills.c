@@ -48,13 +48,26 @@ static const struct step {
 	/* Mode copy, in which T has half of the pages first. */
 	{"S sends KEYS", A, POINT(AT_SEND, PROTO_KEYS), A, NONE},
 	{"T says COPIED", B, POINT(AT_SEND, PROTO_COPIED), A, COPIES},
+	/* Mode precopy. */
+	{"S watches stores", A, POINT(AT_WATCH, 0), A, NONE},
+	{"S asks for a round", A, POINT(AT_SEND, PROTO_ROUND), A, NONE},
+	{"T has read a round", B, POINT(AT_SEND, PROTO_ROUND_READ), A, COPIES},
+	{"S looks for stores", A, POINT(AT_LOOK, 0), A, COPIES},
+	{"S looks for the last stores", A, POINT(AT_LAST, 0), A, COPIES},
+	{"S says what is left", A, POINT(AT_SEND, PROTO_STORED), A, COPIES},
 };
-#define N_COPY_STEPS 2
-#define N_STEPS	     ((int)(sizeof(steps) / sizeof(steps[0])) - N_COPY_STEPS)
+#define N_PRECOPY_STEPS 6
+#define N_COPY_STEPS	2
+#define N_STEPS		((int)(sizeof(steps) / sizeof(steps[0])) - N_COPY_STEPS - N_PRECOPY_STEPS)
+
+static bool by_precopy(void)
+{
+	return atomic_load(&world->mode) == TRANSFER_PRECOPY;
+}
 
 static bool has_pulled(const struct step *step)
 {
-	return step->after == ALL ||
+	return step->after == ALL || by_precopy() ||
 	       (step->after == COPIES && atomic_load(&world->mode) == TRANSFER_COPY);
 }
 
@@ -63,8 +76,13 @@ static bool ends_well(const struct step *step, ramp_segment_t id)
 {
 	int owner = step->owner;
 
-	if (atomic_load(&world->mode) == TRANSFER_COPY && step->point == POINT(AT_PULL, 0))
+	if (atomic_load(&world->mode) != TRANSFER_LAZY && step->point == POINT(AT_PULL, 0))
 		owner = A;
+	/* The next daemon of S can't say what was stored into, and T, which has read ahead, refuses. */
+	if (by_precopy() && step->point == POINT(AFTER_RECORD, RECORD_GIVEN))
+		owner = A;
+	if (by_precopy() && step->point == POINT(AT_SEND, PROTO_TRANSFER))
+		owner = 0;
 	return !owner || world_owner(id) == (ramp_node_t)owner;
 }
 
@@ -545,4 +563,17 @@ void add_copy_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS + N_COPY_STEPS);
 	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS + N_COPY_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS + N_COPY_STEPS);
+}
+
+void add_precopy_kill_stories(Suite *suite)
+{
+	TCase *tc = precopy_story(suite, "precopy.kills");
+	int from = N_STEPS + N_COPY_STEPS;
+
+	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
+	tcase_add_loop_test(tc, killed_and_started_again, from, from + N_PRECOPY_STEPS);
+	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
+	tcase_add_loop_test(tc, both_are_killed, from, from + N_PRECOPY_STEPS);
+	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
+	tcase_add_loop_test(tc, the_other_end_reboots, from, from + N_PRECOPY_STEPS);
 }

@@ -69,6 +69,100 @@ int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err
 	return 0;
 }
 
+/*
+ * Stores while a pre-copy reads: all new data; and of every 14 pages two are old when they are read. One of them is found
+ * by the first look, and is new from then on; the other one is new at the freeze only. Of a large segment
+ * the first look finds everything, so that another round is worth it.
+ */
+#define STORED_EVERY 14u
+#define LARGE_PAGES  2000u
+
+static atomic_uint *looks(ramp_segment_t id)
+{
+	for (int i = 0; i < ROWS; i++)
+		if (world->rows[i].id == id)
+			return &world->looks[i];
+	abort();
+}
+
+static bool is_old(ramp_segment_t id, uint64_t page)
+{
+	return (page % STORED_EVERY == 0 && atomic_load(looks(id)) == 0) ||
+	       page % STORED_EVERY == STORED_EVERY / 2;
+}
+
+/* Where there was data when the watch began. */
+static struct page_set *known(ramp_segment_t id)
+{
+	static struct page_set at_watch[ROWS];
+
+	return &at_watch[looks(id) - world->looks];
+}
+
+static int add_stored(ramp_segment_t id, const struct data_range *ranges, uint32_t count,
+		      uint64_t first, uint64_t every, struct page_set *stored)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t at = ranges[i].offset / RAMP_PAGE_BYTES;
+		uint64_t end = at + ranges[i].len / RAMP_PAGE_BYTES;
+
+		if (page_set_fit(stored, end))
+			return -ENOMEM;
+		for (; at < end; at++)
+			if (at % every == first || !page_set_has(known(id), at))
+				page_set_add(stored, at, 1);
+	}
+	return 0;
+}
+
+int programs_watch(struct programs *programs, struct seg *seg, const struct data_range *ranges,
+		   uint32_t count, struct ramp_err *err)
+{
+	(void)programs;
+	if (fault_hit(POINT(AT_WATCH, 0)) == DO_DROP)
+		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
+	atomic_store(looks(seg_id(seg)), 0);
+	page_set_clear(known(seg_id(seg)));
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t first = ranges[i].offset / RAMP_PAGE_BYTES;
+		uint64_t pages = ranges[i].len / RAMP_PAGE_BYTES;
+
+		if (page_set_fit(known(seg_id(seg)), first + pages))
+			return ramp_err_sys(err, ENOMEM, "a watch");
+		page_set_add(known(seg_id(seg)), first, pages);
+	}
+	return 0;
+}
+
+int programs_stored(struct programs *programs, struct seg *seg, const struct data_range *ranges,
+		    uint32_t count, struct page_set *stored, struct ramp_err *err)
+{
+	bool all = seg_size(seg) > LARGE_PAGES * RAMP_PAGE_BYTES &&
+		   atomic_load(looks(seg_id(seg))) == 0;
+
+	(void)programs;
+	(void)err;
+	if (fault_hit(POINT(AT_LOOK, 0)) == DO_DROP)
+		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
+	atomic_fetch_add(looks(seg_id(seg)), 1);
+	return add_stored(seg_id(seg), ranges, count, 0, all ? 1 : STORED_EVERY, stored);
+}
+
+int programs_stored_last(struct programs *programs, struct seg *seg,
+			 const struct data_range *ranges, uint32_t count, struct page_set *stored)
+{
+	(void)programs;
+	if (fault_hit(POINT(AT_LAST, 0)) == DO_DROP)
+		return -ENOMEM;
+	return add_stored(seg_id(seg), ranges, count, STORED_EVERY / 2, STORED_EVERY, stored);
+}
+
+void programs_unwatch(struct programs *programs, struct seg *seg)
+{
+	(void)programs;
+	page_set_free(known(seg_id(seg)));
+}
+
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err)
 {
@@ -312,6 +406,9 @@ static bool pull_page(struct job *job, uint64_t page)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
 		n = pread(fd, bytes, sizeof(bytes), (off_t)(page * RAMP_PAGE_BYTES));
+	if (job->source.alone && atomic_load(&world->mode) == TRANSFER_PRECOPY &&
+	    is_old(seg_id(job->seg), page))
+		memset(bytes, 0xdd, sizeof(bytes));
 	/* A hole stays one. */
 	if (n >= 0 &&
 	    lseek(fd, (off_t)(page * RAMP_PAGE_BYTES), SEEK_DATA) <

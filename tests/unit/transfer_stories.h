@@ -12,6 +12,7 @@ enum { A = 1, B = 2, C = 3 };
 
 /* A case of stories, each in a world of its own. */
 TCase *story(Suite *suite, const char *name);
+TCase *precopy_story(Suite *suite, const char *name);
 TCase *copy_story(Suite *suite, const char *name); /* of mode copy */
 /* At rest, with `owner` as it was. */
 void stays(ramp_segment_t id, ramp_node_t owner);
@@ -26,5 +27,6 @@ void add_steps_stories(Suite *suite);
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);
 void add_copy_kill_stories(Suite *suite);
+void add_precopy_kill_stories(Suite *suite);
 
 #endif

@@ -266,6 +266,12 @@ void world_wait_reservation(ramp_node_t node)
 	eventually(atomic_load(&world->fault[node].hits));
 }
 
+void world_open_precopy(void)
+{
+	world_open();
+	atomic_store(&world->mode, TRANSFER_PRECOPY);
+}
+
 void world_open_copy(void)
 {
 	world_open();

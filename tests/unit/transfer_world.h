@@ -45,6 +45,9 @@ enum where {
 	AT_PULL,    /* after half of the pages */
 	AT_GRANT,   /* serve_grant */
 	AT_BEGIN,   /* pull_begin */
+	AT_WATCH,   /* programs_watch */
+	AT_LOOK,    /* programs_stored */
+	AT_LAST,    /* programs_stored_last */
 	AT_END,	    /* before it is said that every page is here */
 };
 enum what { DO_KILL = 1, DO_DROP, DO_DOUBLE, DO_DELAY };
@@ -87,6 +90,7 @@ struct world {
 		ramp_node_t reader;
 	} exports[EXPORTS];
 	struct local_program programs[NODES + 1][ROWS];
+	atomic_uint looks[ROWS]; /* programs_stored since programs_watch */
 	uint64_t double_access;	 /* how often two nodes' programs had access at once */
 	uint64_t keys_at_return; /* programs_restore while the key could still be read under */
 	uint64_t taken_blind;	 /* ... taken was committed, and a program there had no access */
@@ -135,8 +139,9 @@ extern struct world *world;
 int world_namespace(void);
 /* Fresh stores, a fresh world, all three nodes up. */
 void world_open(void);
-void world_open_copy(void);   /* ... and all moves in mode copy */
-void world_close_nodes(void); /* in order */
+void world_open_precopy(void); /* ... and all moves in mode precopy */
+void world_open_copy(void);    /* ... and all moves in mode copy */
+void world_close_nodes(void);  /* in order */
 /* The same, and nothing is left. */
 void world_close(void);
 /* A node begins to end and comes no further than to transfers_close, until it is let. */

@@ -74,6 +74,7 @@ struct mapped_segment {
 	ramp_segment_t id;
 	pthread_mutex_t change;
 	struct prelook prelook; /* protected by change */
+	struct watch *watch;	/* watch.c; NULL: stores are not watched. Protected by change */
 	pthread_rwlock_t lock;	/* protects what follows */
 	_Atomic int state;	/* enum mseg_state; written under lock and change */
 	atomic_bool coming;	/* GONE, but programs_back is about to come */

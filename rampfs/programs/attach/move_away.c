@@ -118,7 +118,7 @@ static bool prepare_vma(struct mapped_segment *mseg, struct client *client, stru
 /*
  * Whether to drop the entries takes no longer than to move them, which is an event for each mapping and
  * a flush for each 2 MiB, unless they lie in whole gigabytes: so where there are few, or huge ones
- * alone. Nothing reads written bits, which are lost.
+ * alone. Written bits are lost by that: a segment whose stores are watched is always moved.
  */
 static bool is_soon_dropped(struct client *client, const struct address_range *vma)
 {
@@ -150,7 +150,7 @@ static void prepare_client(struct programs *p, struct mapped_segment *mseg, stru
 	    mappings_each(&client->mappings, mseg->lo, mseg->hi, on_vma, &vmas) < 0)
 		return;
 	for (size_t i = 0; i < vmas.count; i++) {
-		if (is_soon_dropped(client, &vmas.at[i]))
+		if (!mseg->watch && is_soon_dropped(client, &vmas.at[i]))
 			continue;
 		if (!prepare_vma(mseg, client, &areas, &vmas.at[i]))
 			return;

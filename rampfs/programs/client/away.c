@@ -88,6 +88,23 @@ static uint64_t moved_from(struct client *client, ramp_segment_t id, uint64_t at
 	return 0;
 }
 
+uint64_t away_where(struct client *client, ramp_segment_t id, uint64_t at, uint64_t *len)
+{
+	struct away_note *away;
+	uint64_t where = 0;
+
+	pthread_mutex_lock(&client->list);
+	RB_FOREACH (away, away_notes, &client->away)
+		if (away->id == id && away->moved && away->home <= at &&
+		    at - away->home < away->len) {
+			where = away->at + (at - away->home);
+			*len = away->len - (at - away->home);
+			break;
+		}
+	pthread_mutex_unlock(&client->list);
+	return where;
+}
+
 bool away_moved_all(struct client *client, ramp_segment_t id, const struct address_range *ranges,
 		    size_t count, struct away_found *found)
 {

@@ -39,6 +39,9 @@ bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t
 /* Copies the places that page tables were moved to, AWAY_MAX at most. Returns how many. */
 size_t away_places(struct client *client, ramp_segment_t id,
 		   struct address_range places[static AWAY_MAX]);
+/* Returns the address to which what was mapped at `at` was moved, and in *len how much of it lies there
+   in one piece; 0: it was not moved. */
+uint64_t away_where(struct client *client, ramp_segment_t id, uint64_t at, uint64_t *len);
 /* Whether all of these ranges, sorted, were moved away. Begins where the last call has come to. */
 bool away_moved_all(struct client *client, ramp_segment_t id, const struct address_range *ranges,
 		    size_t count, struct away_found *found);

@@ -113,6 +113,13 @@ static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint
 	return none;
 }
 
+bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
+		   size_t count, struct prelook *counts)
+{
+	return count_attaches(p, mseg, &counts->attaches) &&
+	       count_all(refs, count, &counts->live, &counts->remaps);
+}
+
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count)
 {

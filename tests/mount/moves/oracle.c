@@ -10,6 +10,9 @@
  * synchronisation at all, until the segment goes away under them (SIGBUS). The other side then,
  * before its first store, compares every byte: a counter is its mirror or its mirror plus one (the
  * store was made, the mirror's was not); every other byte of the page is as it was made.
+ *
+ * ORACLE_MIGRATE names rampfs-migrate, ORACLE_MODES its modes, "lazy precopy": each move takes one of
+ * them at random. Without them moves are renames.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +49,7 @@ struct shared {
 static struct shared *shared;
 static unsigned threads, rounds, moved, refused, processes = 1;
 static uint64_t pages;
+static unsigned by_mode[8];
 static uint8_t *segment;
 static __thread sigjmp_buf on_gone;
 static __thread volatile sig_atomic_t armed;
@@ -296,7 +300,41 @@ static int move(unsigned round, const char *from, const char *to)
 	return 1;
 }
 
-static int move_to_and_fro(char paths[2][600])
+/* The same by rampfs-migrate, in one of the modes. */
+static int migrate(unsigned round, uint64_t random, const char *from, const char *to,
+		   const char *node)
+{
+	char modes[128], *left = modes, *all[8], *mode;
+	unsigned count = 0;
+
+	snprintf(modes, sizeof(modes), "%s", getenv("ORACLE_MODES"));
+	while (count < 8 && (mode = strsep(&left, " ")))
+		all[count++] = mode;
+	mode = all[random % count];
+	for (int i = 0; i < 600; i++) {
+		int status = 1;
+		pid_t child = fork();
+
+		if (child == 0) {
+			unsetenv("LD_PRELOAD"); /* the shim is for programs that map segments */
+			execl(getenv("ORACLE_MIGRATE"), "rampfs-migrate", "--mode", mode, from,
+			      node, NULL);
+			_exit(127);
+		}
+		if (waitpid(child, &status, 0) == child && status == 0) {
+			by_mode[random % count]++;
+			return 0;
+		}
+		if (access(to, F_OK) == 0)
+			return 0;
+		refused++;
+		nap(100000);
+	}
+	printf("round %u: %s does not move to %s\n", round, from, node);
+	return 1;
+}
+
+static int move_to_and_fro(char paths[2][600], char *const nodes[2])
 {
 	uint64_t random = 1;
 
@@ -309,7 +347,9 @@ static int move_to_and_fro(char paths[2][600])
 			return 1;
 		random = random * 6364136223846793005u + 1442695040888963407u;
 		nap((long)(random >> 40) % 20000);
-		if (move(r, paths[side], paths[1 - side]))
+		if (getenv("ORACLE_MODES") ? migrate(r, random >> 33, paths[side], paths[1 - side],
+						     nodes[1 - side])
+					   : move(r, paths[side], paths[1 - side]))
 			return 1;
 		moved++;
 		if (!await(&shared->stopped, (int)threads)) {
@@ -363,7 +403,7 @@ int main(int argc, char **argv)
 		if (children[count] == 0)
 			_exit(side_main(count % 2, count / 2, own[count % 2]));
 	}
-	rc = move_to_and_fro(paths);
+	rc = move_to_and_fro(paths, (char *const[]){argv[2], argv[4]});
 	set(&shared->round, -1);
 	wake(&shared->checked); /* the writers sleep on it */
 	for (unsigned s = 0; s < count; s++) {
@@ -379,6 +419,9 @@ int main(int argc, char **argv)
 	printf("%u moves (%u refused), %llu stores, %llu caught between a store and its mirror\n",
 	       moved, refused, (unsigned long long)shared->stores,
 	       (unsigned long long)shared->late);
+	for (unsigned i = 0; getenv("ORACLE_MODES") && i < 8; i++)
+		if (by_mode[i])
+			printf("mode %u: %u moves\n", i, by_mode[i]);
 	unlink(paths[rounds % 2]);
 	return rc || shared->failed;
 }

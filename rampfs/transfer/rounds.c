@@ -1,0 +1,217 @@
+/*
+ * What the source of a pre-copy knows of stores, and tells the target.
+ *
+ * Stores are watched from before the first round until the freeze: those of programs by their page
+ * tables (programs_watch), those of the daemon by itself (memory/stores.h). STOREDs name the pages to the
+ * target, before the ROUND or the TRANSFER that counts them.
+ *
+ * How it fails: what is not known counts as stored into. Without memory the rounds end.
+ */
+#include "rounds.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/page.h"
+#include "memory/populated.h"
+#include "memory/stores.h"
+
+#include "move_message.h"
+
+/* ---- what was stored into ------------------------------------------------------------------- */
+
+/* Lists where there is data now, unless the list that the target knows still says so. */
+static int list_data(struct move *m, struct source_rounds *r)
+{
+	uint64_t grown, populated;
+
+	free(r->ranges);
+	r->ranges = NULL;
+	r->layout = seg_layout_now(m->seg);
+	if (!seg_layout_changed(m->seg, &grown))
+		return 0;
+	r->ranges = calloc(PROTO_RANGES_MAX, sizeof(*r->ranges));
+	if (!r->ranges)
+		return ramp_err_sys(&m->work_err, ENOMEM, "list of populated pages");
+	return populated_list(m->seg, r->ranges, PROTO_RANGES_MAX, &r->n_ranges, &populated,
+			      &m->work_err);
+}
+
+static const struct data_range *data_of(const struct move *m, uint32_t *count)
+{
+	const struct source_rounds *r = m->source.rounds;
+
+	*count = r->ranges ? r->n_ranges : m->n_ranges;
+	return r->ranges ? r->ranges : m->ranges;
+}
+
+/* Adds what the daemon has stored into for others. Where that is not known, all data counts. */
+static int add_own_stores(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	const struct data_range *ranges;
+	uint32_t count;
+
+	if (!stores_take(m->seg, &r->stored))
+		return 0;
+	ranges = data_of(m, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t first = ranges[i].offset / RAMP_PAGE_BYTES;
+		uint64_t pages = page_count(ranges[i].len);
+
+		if (page_set_fit(&r->stored, first + pages))
+			return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
+		page_set_add(&r->stored, first, pages);
+	}
+	return 0;
+}
+
+uint64_t rounds_left(struct move *m)
+{
+	const struct page_set *set = &m->source.rounds->stored;
+	uint64_t end = page_count(seg_size(m->seg)), at = 0, first, run, pages = 0;
+
+	while ((run = page_set_next(set, at, &first)) && first < end) {
+		pages += first + run < end ? run : end - first;
+		at = first + run;
+	}
+	return pages;
+}
+
+void rounds_next(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	struct page_set told = r->told;
+
+	r->told = r->stored;
+	r->stored = told;
+	r->round++;
+	seg_layout_note(m->seg, r->layout);
+	if (!r->ranges)
+		return;
+	free(m->ranges);
+	m->ranges = r->ranges;
+	m->n_ranges = r->n_ranges;
+	r->ranges = NULL;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* Sends the set as STOREDs of that round. Returns how many. */
+static uint32_t send_stored(struct move *m, const struct page_set *set, uint32_t round)
+{
+	const size_t words = PROTO_STORED_PAGES / 64;
+	struct msg_stored s = {.id = m->id, .k = m->k, .round = round};
+
+	for (size_t at = 0; at < set->count; at += words) {
+		size_t some = set->count - at < words ? set->count - at : words;
+		bool any = false;
+
+		for (size_t i = 0; i < some; i++)
+			any |= set->words[at + i] != 0;
+		if (!any)
+			continue;
+		memset(s.bits, 0, sizeof(s.bits));
+		memcpy(s.bits, set->words + at, some * sizeof(s.bits[0]));
+		s.first_page = (uint64_t)at * 64;
+		MOVE_SEND(m->t, m->peer, PROTO_STORED, proto_put_stored, &s);
+		s.part++;
+	}
+	return s.part;
+}
+
+void rounds_send(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	struct msg_round msg = {
+		.id = m->id, .k = m->k, .round = r->round, .size = seg_size(m->seg)};
+
+	if (r->round)
+		msg.parts = send_stored(m, &r->told, r->round);
+	MOVE_SEND(m->t, m->peer, PROTO_ROUND, proto_put_round, &msg);
+}
+
+void rounds_send_last(struct move *m, struct msg_transfer *tr)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	if (!r || !r->last)
+		return;
+	tr->round = r->round + 1;
+	tr->parts = send_stored(m, &r->stored, tr->round);
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+void rounds_end(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	if (!r || !r->watching)
+		return;
+	r->watching = false;
+	programs_unwatch(m->t->programs, m->seg);
+	stores_unwatch(m->seg);
+}
+
+void rounds_free(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	m->source.rounds = NULL;
+	if (!r)
+		return;
+	page_set_free(&r->told);
+	page_set_free(&r->stored);
+	free(r->ranges);
+	free(r);
+}
+
+/* ---- looks ---------------------------------------------------------------------------------- */
+
+int rounds_watch(struct move *m)
+{
+	const struct data_range *ranges;
+	uint32_t count;
+
+	m->source.rounds->watching = true;
+	stores_watch(m->seg);
+	ranges = data_of(m, &count);
+	return programs_watch(m->t->programs, m->seg, ranges, count, &m->work_err);
+}
+
+int rounds_look(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	const struct data_range *ranges;
+	uint32_t count;
+	int rc;
+
+	page_set_clear(&r->stored);
+	rc = list_data(m, r);
+	if (rc)
+		return rc;
+	ranges = data_of(m, &count);
+	rc = programs_stored(m->t->programs, m->seg, ranges, count, &r->stored, &m->work_err);
+	/* After the page tables: a store that is under way is noted when it is done. */
+	return rc ? rc : add_own_stores(m);
+}
+
+int rounds_last(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	const struct data_range *ranges;
+	uint32_t count;
+	int rc = list_data(m, r);
+
+	if (rc)
+		return rc;
+	ranges = data_of(m, &count);
+	/* Pages that the last look has found were not told yet, and are in the set. */
+	if (programs_stored_last(m->t->programs, m->seg, ranges, count, &r->stored))
+		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
+	rc = add_own_stores(m);
+	r->last = !rc;
+	return rc;
+}

@@ -1,0 +1,46 @@
+/*
+ * What the source of a pre-copy knows of stores, and tells the target (rounds.c). The steps that use it
+ * are in source_rounds.c and source_window.c. Where a worker has the move, all is the worker's.
+ */
+#ifndef RAMP_ROUNDS_H
+#define RAMP_ROUNDS_H
+
+#include "move.h"
+
+struct source_rounds {
+	uint32_t round; /* that the target reads, or has read */
+	/* Pages that this round asks for, and those that were stored into since it was told. */
+	struct page_set told, stored;
+	/* Of data at the last look; NULL: as in the move, whose list the target has read. */
+	struct data_range *ranges;
+	uint32_t n_ranges;
+	struct seg_layout layout; /* at the last look */
+	uint64_t pages;		  /* that the round before asked for */
+	uint64_t done;		  /* how many of this round the target has */
+	unsigned stuck;		  /* rounds in a row that were not much smaller */
+	bool watching;
+	bool last; /* rounds_last was called: `stored` is all that the target must read again */
+};
+
+/* Begins to watch stores. 0, or the errno of work_err. A worker's call, as are rounds_look and
+   rounds_last. */
+int rounds_watch(struct move *m);
+/* Puts into `stored` what was stored into since rounds_watch or the last look. */
+int rounds_look(struct move *m);
+/* The same once access is revoked, adding to what the last look has found. */
+int rounds_last(struct move *m);
+/* Returns how many pages of `stored` the segment has. */
+uint64_t rounds_left(struct move *m);
+/* Goes on to the next round, which reads what the last look has found: the target will have room for all
+   data of that look. */
+void rounds_next(struct move *m);
+/* Sends `told` and the ROUND. */
+void rounds_send(struct move *m);
+/* Sends `stored`, and sets TRANSFER's fields by which the target knows that it has all of it. Does
+   nothing before rounds_last. */
+void rounds_send_last(struct move *m, struct msg_transfer *tr);
+/* Ends the watch; again: does nothing. Blocks shortly. */
+void rounds_end(struct move *m);
+void rounds_free(struct move *m);
+
+#endif

@@ -1,0 +1,184 @@
+/*
+ * Mode precopy at the source: the target reads pages in rounds while programs continue.
+ *
+ * Happy path: after ACCEPT the source begins to watch stores, and grants its pages under k. ROUND 0 asks
+ * the target to read all pages. When it has (ROUND_READ), a worker looks which were stored into since, and
+ * the next ROUND asks for those. When little is left, or rounds do not make it less, prepare is
+ * proposed, and the window opens as in any mode. After the revoke the last look is taken, and TRANSFER
+ * names what is left: the target has all other pages when it serves.
+ *
+ * The order keeps it right (R10): watched, then read; stored into, then told, then read again.
+ *
+ * How it fails: as S_CONNECTING does, since nothing is proposed before the rounds are over: the watch
+ * ends, keys are withdrawn, the request is answered. A later life of the source knows of no rounds; its
+ * TRANSFER is refused by a target that has read ahead and not taken k.
+ */
+#include "source_rounds.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/page.h"
+
+#include "given.h"
+#include "move_message.h"
+#include "rounds.h"
+#include "source_connect.h"
+#include "source_prepare.h"
+
+#define AGAIN_MS     1000u /* ROUND is repeated */
+#define SILENT_MS    5000u
+#define ENOUGH_PAGES 1024u /* 4 MiB: to read less takes no longer than the hand-over */
+#define ROUNDS_MAX   5u
+#define LESS_PERCENT 80u /* of the round before; two in a row that leave more are enough */
+
+static void stopped(struct move *m)
+{
+	source_say_close(m);
+	source_fail_now(m);
+}
+
+void source_rounds_stop(struct move *m)
+{
+	move_work(m, source_end_rounds, stopped);
+}
+
+/* A worker has returned. False: the rounds are over, for what it found, or for a cancel. */
+static bool goes_on(struct move *m)
+{
+	if (m->work_rc && !m->source.fail_code)
+		source_fail(m, -m->work_rc, "%s", m->work_err.text);
+	if (atomic_load(&m->cancelled) && !m->source.fail_code)
+		source_fail(m, EINTR, "cancelled");
+	if (m->source.fail_code && !m->t->closing)
+		source_rounds_stop(m);
+	return !m->source.fail_code && !m->t->closing;
+}
+
+static void round_ask(struct move *m)
+{
+	m->heard_ms = clock_ms();
+	m->source.rounds->done = 0;
+	rounds_send(m);
+	move_tick_in(m, AGAIN_MS);
+}
+
+static void begin_work(struct move *m)
+{
+	m->work_rc = rounds_watch(m);
+	if (!m->work_rc)
+		m->work_rc = given_grant(m);
+}
+
+static void begun(struct move *m)
+{
+	if (goes_on(m))
+		round_ask(m);
+}
+
+void source_rounds_begin(struct move *m)
+{
+	rounds_free(m); /* of an earlier attempt */
+	m->source.rounds = calloc(1, sizeof(*m->source.rounds));
+	if (!m->source.rounds) {
+		source_fail(m, ENOMEM, "no memory for a pre-copy");
+		stopped(m);
+		return;
+	}
+	move_go(m, S_CONNECTING, S_ROUNDS);
+	source_show_state(m);
+	m->source.rounds->pages = page_count(m->size);
+	move_work(m, begin_work, begun);
+}
+
+static void look_work(struct move *m)
+{
+	m->work_rc = rounds_look(m);
+}
+
+/* Whether another round would cost more than it brings. */
+static bool is_enough(struct source_rounds *r, uint64_t pages)
+{
+	r->stuck = pages * 100 > r->pages * LESS_PERCENT ? r->stuck + 1 : 0;
+	return pages <= ENOUGH_PAGES || r->round >= ROUNDS_MAX || r->stuck >= 2;
+}
+
+/* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. */
+static void rounds_over(struct move *m)
+{
+	struct segment_row row;
+
+	trace_step(m->trace, "rounds are over");
+	if (!meta_segment(m->t->meta, m->id, &row) && row.phase == SEGMENT_STABLE &&
+	    row.node == m->t->self)
+		m->row_epoch = row.epoch;
+	source_prepare(m);
+}
+
+static void looked(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	uint64_t pages;
+
+	if (!goes_on(m))
+		return;
+	pages = rounds_left(m);
+	log_info("segment %" PRIu64 ": %" PRIu64 " pages were stored into since round %" PRIu32
+		 " was asked for",
+		 m->id, pages, r->round);
+	if (is_enough(r, pages)) {
+		rounds_over(m);
+		return;
+	}
+	r->pages = pages;
+	rounds_next(m);
+	round_ask(m);
+}
+
+static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+			  struct wire_r *body)
+{
+	struct msg_round msg;
+	struct move *m;
+
+	if (!move_decoded(body, proto_get_round(body, &msg)))
+		return;
+	m = move_for(arg, from, msg.id, msg.k);
+	if (!m || m->t->closing || m->state != S_ROUNDS || m->working ||
+	    incarnation != m->peer_inc || msg.round != m->source.rounds->round)
+		return;
+	trace_step(m->trace, "a round is read");
+	move_work(m, look_work, looked);
+}
+
+void source_rounds_heard(struct move *m, uint64_t done_pages)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	if (m->state != S_ROUNDS || m->working || done_pages <= r->done)
+		return;
+	r->done = done_pages;
+	m->heard_ms = clock_ms();
+}
+
+void source_rounds_tick(struct move *m)
+{
+	if (m->t->closing)
+		return;
+	if (clock_ms() - m->heard_ms >= SILENT_MS) {
+		source_fail(m, EHOSTUNREACH, "node %s has read no page for %u s", m->peer_name,
+			    SILENT_MS / 1000);
+		source_rounds_stop(m);
+		return;
+	}
+	rounds_send(m);
+	move_tick_in(m, AGAIN_MS);
+}
+
+void source_rounds_listen(struct transfers *t)
+{
+	peers_on(t->peers, PROTO_ROUND_READ, on_round_read, t);
+}

@@ -1,0 +1,18 @@
+/*
+ * Mode precopy at the source (source_rounds.c).
+ */
+#ifndef RAMP_SOURCE_ROUNDS_H
+#define RAMP_SOURCE_ROUNDS_H
+
+#include "move.h"
+
+/* S_CONNECTING: the target has room. source_prepare follows, or the end. */
+void source_rounds_begin(struct move *m);
+/* Notes that the target reads pages. */
+void source_rounds_heard(struct move *m, uint64_t done_pages);
+/* S_ROUNDS: gives up; source_fail has set why. */
+void source_rounds_stop(struct move *m);
+void source_rounds_tick(struct move *m);
+void source_rounds_listen(struct transfers *t);
+
+#endif

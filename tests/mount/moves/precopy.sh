@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# rampfs-migrate --mode precopy on real mounts: pages go ahead while programs go on, and little follows;
+# write(2), truncate and punched holes meanwhile; pins are refused; daemons killed in the middle.
+# (Live writers of memory, byte by byte: oracle.sh.)
+. tests/lib/cluster.sh
+cluster_start -n 3 -c 1G
+settled() { [ "$(xattr "$1" state)" = stable ]; }
+
+echo "a program that stores into a few pages: nearly all is there when it is handed over"
+cat >"$scratch/few.py" <<'P'
+import mmap, os, sys, time
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+n = 0
+while True:  # SIGBUS ends it; before that it prints each store
+    n += 1
+    for page in range(0, 40):
+        m[page * 400 * 4096:page * 400 * 4096 + 8] = n.to_bytes(8, "little")
+        os.pwrite(3, b"%20d %20d" % (n, page), 0)
+    time.sleep(0.02)
+P
+head -c 64M /dev/urandom >"$mnt/a/a/f"
+setfattr -n user.ramp.pages -v small "$mnt/a/a/f"
+: >"$scratch/said"
+rampfs-run /usr/bin/python3 "$scratch/few.py" "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
+program=$!
+within 20 test -s "$scratch/said"
+rampfs-migrate --mode precopy --wait "$mnt/c/a/f" b
+wait $program && fail "the program at the old node continued"
+/usr/bin/python3 - "$mnt/b/b/f" "$scratch/said" <<'P'
+import sys
+n, page = map(int, open(sys.argv[2]).read().split())
+with open(sys.argv[1], "rb") as f:
+    for p in range(0, 40):
+        f.seek(p * 400 * 4096)
+        got = int.from_bytes(f.read(8), "little")
+        assert got == (n if p <= page else n - 1) or (p == page + 1 and got == n) or \
+            (page == 39 and p == 0 and got == n + 1), (p, got, n, page)
+P
+left=$(sed -n 's/.*: \([0-9]*\) pages were stored into since round 0 .*/\1/p' "$scratch/cluster/a.log" | tail -n 1)
+[ "${left:-16384}" -le 4096 ] || fail "round 0 has left ${left:-nothing} of 16384 pages"
+
+echo "write(2), truncate and punched holes meanwhile"
+cat >"$scratch/io.py" <<'P'
+import ctypes, os, random, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+def punch(fd, at, length):
+    if libc.fallocate(fd, 3, at, length):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+segment, mirror = (os.open(p, os.O_RDWR) for p in sys.argv[1:3])
+size, rng, ops = os.fstat(segment).st_size, random.Random(int(sys.argv[3])), 0
+try:
+    while True:
+        kind, at = rng.randrange(10), rng.randrange(size)
+        length = min(rng.randrange(1, 100000), size - at)
+        data = rng.randbytes(length)
+        change = [lambda fd: os.pwrite(fd, data, at), lambda fd: punch(fd, at, length),
+                  lambda fd: (os.ftruncate(fd, at), os.ftruncate(fd, size))][
+                      1 if kind == 8 else 2 if kind == 9 and at > size // 2 else 0]
+        change(segment)
+        change(mirror)
+        ops += 1
+        if ops % 50 == 0:
+            print(ops, flush=True)
+except OSError as e:
+    print("ended:", e.strerror, flush=True)
+P
+for seed in 1 2 3; do
+	head -c 128M /dev/urandom >"$scratch/mirror"
+	cp "$scratch/mirror" "$mnt/a/a/io"
+	: >"$scratch/ops"
+	/usr/bin/python3 "$scratch/io.py" "$mnt/a/a/io" "$scratch/mirror" $seed >"$scratch/ops" &
+	program=$!
+	within 20 test -s "$scratch/ops"
+	rampfs-migrate --mode precopy "$mnt/a/a/io" b
+	wait $program
+	grep -q 'ended: Object is remote' "$scratch/ops" || fail "$(tail -n 2 "$scratch/ops")"
+	# A truncate may have been the first half of a pair.
+	truncate -s "$(stat -c %s "$mnt/b/b/io")" "$scratch/mirror"
+	cmp "$scratch/mirror" "$mnt/b/b/io" || fail "seed $seed: other bytes"
+	rm "$mnt/b/b/io"
+done
+
+echo "a process that could store past the page tables is named, and other modes do not mind"
+cat >"$scratch/pins.py" <<'P'
+import mmap, os, sys
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+direct = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+print("ready", flush=True)
+sys.stdin.readline()
+P
+head -c 8M /dev/urandom >"$mnt/a/a/pinned"
+mkfifo "$scratch/hold"
+direct=$(mktemp /var/tmp/rampfs-direct.XXXXXX) # not every tmpfs knows O_DIRECT
+: >"$scratch/pins"
+rampfs-run /usr/bin/python3 "$scratch/pins.py" "$mnt/a/a/pinned" "$direct" <"$scratch/hold" >"$scratch/pins" &
+program=$!
+exec 4>"$scratch/hold"
+within 20 grep -q ready "$scratch/pins"
+refused "direct I/O" rampfs-migrate --mode precopy "$mnt/a/a/pinned" b
+rampfs-migrate --wait "$mnt/a/a/pinned" b
+exec 4>&-
+wait $program || true
+rm -f "$direct"
+
+echo "daemons killed in the middle: the segment is whole, at one node"
+head -c 200M /dev/urandom >"$mnt/a/a/k"
+sum=$(sha256sum <"$mnt/a/a/k")
+for victim in a b a b; do
+	rampfs-migrate --mode precopy "$mnt/c/a/k" b >/dev/null 2>&1 &
+	mover=$!
+	sleep 0.0$((RANDOM % 10))
+	pkill -9 -f "rampfs --daemon .*$mnt/$victim\$"
+	wait $mover || true
+	within 60 test -e "$mnt/a/a/k" -o -e "$mnt/b/b/k"
+	at=a/a
+	[ -e "$mnt/a/a/k" ] || at=b/b
+	within 60 settled "$mnt/$at/k"
+	same "$sum" "$(sha256sum <"$mnt/$at/k")" "bytes at $at after $victim was killed"
+	[ $at = a/a ] || rampfs-migrate --wait "$mnt/b/b/k" a
+done
+cluster_stop
