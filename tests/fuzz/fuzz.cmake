@@ -64,7 +64,7 @@ file(GLOB replica RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_
 rampfs_fuzz(raft ${raft})
 rampfs_fuzz(command meta/command.c)
 rampfs_fuzz(config libramp/base/config.c)
-set(memory ${m}/seg_core.c ${m}/about.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c
+set(memory ${m}/page_set.c ${m}/stores.c ${m}/seg_core.c ${m}/about.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c
   ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c ${m}/spare.c
   libramp/base/kernel.c)
 rampfs_fuzz(state ${memory})

@@ -26,6 +26,8 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_CANCEL, cancel)                                                                   \
 	DO(PROTO_CLOCK, clock)                                                                     \
 	DO(PROTO_CLOCKED, clocked)                                                                 \
+	DO(PROTO_STORED, stored)                                                                   \
+	DO(PROTO_ROUND, round)                                                                     \
 	DO(PROTO_STEP, step)
 
 #define BACK(type, name)                                                                           \
@@ -151,7 +153,7 @@ void fuzz_seeds(void)
 				      true, true, true, "cache", 2,    ranges};
 	struct msg_accept accept = {4097, 7, 8, 10};
 	struct msg_refuse refuse = {4097, 7, 28, "no room"};
-	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8};
+	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8, 3, 2};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
 	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, 5000};
@@ -162,6 +164,8 @@ void fuzz_seeds(void)
 	struct msg_cancel cancel = {5};
 	struct msg_clock clock = {4097, 7, 8, true};
 	struct msg_clocked clocked = {7, 8, 9, 10, 1, true};
+	struct msg_stored stored = {4097, K, 2, 0, 4096, {1, 2}};
+	struct msg_round round = {4097, K, 2, 1, 16384};
 	struct msg_step step = {7, 2, UINT64_MAX, 9, "TAKEN is recorded and sent"};
 	struct wire_w w;
 

@@ -113,8 +113,51 @@ enum inode_kind inode_kind(fuse_ino_t ino)
 
 void request_reply_err(struct parked_request *r, int rc)
 {
+	fuzz_rule(rc <= 0 && rc > -4096);
+	answers++;
+	free(r);
+}
+
+void *request_new(fuse_req_t fuse, size_t size)
+{
+	struct parked_request *r = calloc(1, size);
+
+	(void)fuse;
+	fuzz_rule(r != NULL);
+	r->mount = &mount;
+	return r;
+}
+
+void request_finish(struct parked_request *r)
+{
 	(void)r;
-	(void)rc;
+}
+
+void request_end(struct parked_request *r)
+{
+	free(r);
+}
+
+void fuse_reply_none(fuse_req_t req)
+{
+	(void)req;
+	answers++;
+}
+
+bool caller_is_limited(fuse_req_t req, int cap, const struct segment_row *seen, uint32_t *owner)
+{
+	(void)req;
+	(void)cap;
+	*owner = seen->uid + (row_kind >> 4 & 1);
+	return row_kind & 32;
+}
+
+void transfers_give_back(struct transfers *transfers, ramp_segment_t id, migrate_done *done,
+			 void *arg)
+{
+	(void)transfers;
+	fuzz_rule(id >= RAMP_SEGMENT_ID_MIN);
+	done(arg, row_kind & 64 ? -EBUSY : 0, row_kind & 128 ? "process 1 (x) maps it" : "");
 }
 
 void *propose_new(fuse_req_t fuse, size_t size, enum meta_command_type type,
