@@ -160,7 +160,7 @@ enum meta_command_type {
 			      a standby under its number, bound to that instance. ESTALE: that
 			      incarnation is not current; ENOENT: removed; EBUSY: the last voter. As
 			      for the other MEMBER commands */
-	META_UNEXTENT,	/* id, epoch, value: the extent's address. Gives the extent of a STABLE
+	META_UNEXTENT,	   /* id, epoch, value: the extent's address. Gives the extent of a STABLE
 			   segment back: its next EXTENT is another one. Proposed by its owner, which
 			   knows that nothing lies there on any node (transfer/give_back.c). ESTALE: the
 			   row has changed; ENODATA: it has no extent; EBUSY in MOVING; EOPNOTSUPP below

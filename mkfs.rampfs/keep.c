@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* Reads a file of one line, without its end. Returns its length, or a negative errno. */
-static ssize_t read_line(const char *dir, const char *name, char *line, size_t cap)
+static ssize_t keep_read_line(const char *dir, const char *name, char *line, size_t cap)
 {
 	char path[PATH_MAX];
 	ssize_t n;
@@ -51,14 +51,14 @@ bool keep_is_due(const struct mkfs_options *o)
 	char name[RAMP_NODE_NAME_MAX + 2];
 
 	return o->again && !o->force && statedir_is_one(o->dir) && store_mounted(o->dir) &&
-	       read_line(o->dir, "node", name, sizeof(name)) > 0 && strcmp(name, o->node) == 0;
+	       keep_read_line(o->dir, "node", name, sizeof(name)) > 0 && strcmp(name, o->node) == 0;
 }
 
 int keep_incarnation(const struct mkfs_options *o, ramp_incarnation_t *incarnation,
 		     struct ramp_err *err)
 {
 	char text[32], *end;
-	ssize_t n = read_line(o->dir, "store/incarnation", text, sizeof(text));
+	ssize_t n = keep_read_line(o->dir, "store/incarnation", text, sizeof(text));
 
 	if (n < 0)
 		return ramp_err_sys(err, (int)-n, "%s/store/incarnation", o->dir);

@@ -11,7 +11,7 @@ struct ramp_segment {
 	int fd; /* open for as long as it is mapped here */
 	uint64_t id, extent;
 	void *data;
-	struct steps *steps; /* steps.c's; NULL: it is not connected */
+	struct stepped_move *steps; /* steps.c's; NULL: it is not connected */
 };
 
 /* Maps a segment for loads and stores that is on its way here from that directory, where it has that

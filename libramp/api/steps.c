@@ -30,7 +30,7 @@
 #define AWAY_MS 10000u /* without a daemon */
 #define SILENT	3      /* connections that ended without a word, until the daemon is an older one */
 
-struct steps {
+struct stepped_move {
 	unsigned refs;	       /* the segment's, and those of calls; protected by all_steps */
 	pthread_mutex_t calls; /* held by the one call that works on it */
 	pthread_mutex_t lock;  /* protects the rest */
@@ -50,7 +50,7 @@ static pthread_mutex_t all_steps = PTHREAD_MUTEX_INITIALIZER; /* protects segmen
 
 /* ---- under steps->lock ---------------------------------------------------------------------- */
 
-static void end_with(struct steps *steps, int result, const char *text)
+static void end_with(struct stepped_move *steps, int result, const char *text)
 {
 	steps->ended = true;
 	steps->result = result;
@@ -60,13 +60,13 @@ static void end_with(struct steps *steps, int result, const char *text)
 }
 
 /* No daemon can be asked any more. One that was asked to transfer may have given it. */
-static void end_away(struct steps *steps, int code, const char *text)
+static void end_away(struct stepped_move *steps, int code, const char *text)
 {
 	end_with(steps, steps->connect.step == SESSION_TAKEN ? -EINPROGRESS : code, text);
 }
 
 /* Asks the next daemon, now or after a rest. */
-static void ask_again(struct steps *steps)
+static void steps_ask_again(struct stepped_move *steps)
 {
 	int rc;
 
@@ -91,7 +91,7 @@ static void ask_again(struct steps *steps)
 		link_rest(&steps->link);
 }
 
-static void heed(struct steps *steps, const struct session_msg *msg)
+static void steps_heed(struct stepped_move *steps, const struct session_msg *msg)
 {
 	steps->silent = 0;
 	if (msg->type == SESSION_HELD) {
@@ -109,7 +109,7 @@ static void heed(struct steps *steps, const struct session_msg *msg)
 }
 
 /* Takes all that has come. */
-static void look(struct steps *steps)
+static void steps_look(struct stepped_move *steps)
 {
 	struct session_msg msg;
 	bool connected;
@@ -119,17 +119,17 @@ static void look(struct steps *steps)
 		connected = steps->link.sock >= 0;
 		rc = link_take(&steps->link, &msg);
 		if (!rc)
-			heed(steps, &msg);
+			steps_heed(steps, &msg);
 		else if (rc == -EPIPE && connected && steps->silent)
 			link_rest(&steps->link);
 		else if (rc == -EPIPE)
-			ask_again(steps);
+			steps_ask_again(steps);
 	}
 }
 
 /* Lets it continue to that step; SESSION_HOLD: it waits for ms from now on. Where nothing can be sent, the
    next daemon is asked for it. */
-static void go(struct steps *steps, uint8_t step, unsigned ms)
+static void go(struct stepped_move *steps, uint8_t step, unsigned ms)
 {
 	struct session_msg msg = {.type = SESSION_GO, .step = step, .len = ms};
 
@@ -143,7 +143,7 @@ static void go(struct steps *steps, uint8_t step, unsigned ms)
 
 /* ---- the segment's -------------------------------------------------------------------------- */
 
-static void steps_free(struct steps *steps)
+static void steps_free(struct stepped_move *steps)
 {
 	link_close(&steps->link);
 	pthread_mutex_destroy(&steps->calls);
@@ -152,9 +152,9 @@ static void steps_free(struct steps *steps)
 }
 
 /* Returns what the segment is connected by, with a reference; NULL: it is not. */
-static struct steps *steps_get(struct ramp_segment *segment)
+static struct stepped_move *steps_get(struct ramp_segment *segment)
 {
-	struct steps *steps;
+	struct stepped_move *steps;
 
 	pthread_mutex_lock(&all_steps);
 	steps = segment->steps;
@@ -165,7 +165,7 @@ static struct steps *steps_get(struct ramp_segment *segment)
 }
 
 /* `over`: the segment is not connected any more. */
-static void steps_put(struct ramp_segment *segment, struct steps *steps, bool over)
+static void steps_put(struct ramp_segment *segment, struct stepped_move *steps, bool over)
 {
 	bool last;
 
@@ -182,14 +182,14 @@ static void steps_put(struct ramp_segment *segment, struct steps *steps, bool ov
 
 void steps_forget(struct ramp_segment *segment)
 {
-	struct steps *steps = steps_get(segment);
+	struct stepped_move *steps = steps_get(segment);
 
 	if (steps)
 		steps_put(segment, steps, true);
 }
 
 /* Returns false where the segment is connected already. */
-static bool steps_set(struct ramp_segment *segment, struct steps *steps)
+static bool steps_set(struct ramp_segment *segment, struct stepped_move *steps)
 {
 	bool free;
 
@@ -212,14 +212,14 @@ static int not_connected(const char *call)
 
 /* Waits until that step is reached and more than `held` HELD have come, or it has ended. Returns 0 or
    the result. */
-static int wait_for(struct steps *steps, uint8_t step, unsigned held)
+static int wait_for(struct stepped_move *steps, uint8_t step, unsigned held)
 {
 	bool done, ended;
 	int result;
 
 	for (;;) {
 		pthread_mutex_lock(&steps->lock);
-		look(steps);
+		steps_look(steps);
 		ended = steps->ended;
 		result = steps->result;
 		done = ended || (steps->reached >= step && steps->held > held);
@@ -231,12 +231,12 @@ static int wait_for(struct steps *steps, uint8_t step, unsigned held)
 }
 
 /* Continues to that step; SESSION_HOLD: see go(). Returns as wait_for. */
-static int go_and_wait(struct steps *steps, uint8_t step, unsigned ms)
+static int go_and_wait(struct stepped_move *steps, uint8_t step, unsigned ms)
 {
 	unsigned held = 0;
 
 	pthread_mutex_lock(&steps->lock);
-	look(steps);
+	steps_look(steps);
 	if (step == SESSION_HOLD)
 		held = steps->held;
 	go(steps, step, ms);
@@ -244,16 +244,16 @@ static int go_and_wait(struct steps *steps, uint8_t step, unsigned ms)
 	return wait_for(steps, step, held);
 }
 
-static int tell(const struct steps *steps, int result)
+static int steps_tell(const struct stepped_move *steps, int result)
 {
 	return result ? error_set(-result, steps->connect.node, steps->text) : error_none();
 }
 
 /* Makes what a segment is connected by. Returns 0, or error_set's result. */
 static int steps_new(struct ramp_segment *segment, const char *node,
-		     const struct ramp_move_options *options, struct steps **out)
+		     const struct ramp_move_options *options, struct stepped_move **out)
 {
-	struct steps *steps = calloc(1, sizeof(*steps));
+	struct stepped_move *steps = calloc(1, sizeof(*steps));
 	int rc;
 
 	if (!steps)
@@ -281,7 +281,7 @@ static int steps_new(struct ramp_segment *segment, const char *node,
 EXPORT int ramp_connect(struct ramp_segment *segment, const char *node,
 			const struct ramp_move_options *options)
 {
-	struct steps *steps = NULL;
+	struct stepped_move *steps = NULL;
 	int rc = steps_new(segment, node, options, &steps);
 
 	if (!steps)
@@ -293,16 +293,16 @@ EXPORT int ramp_connect(struct ramp_segment *segment, const char *node,
 		return error_set(EISCONN, "ramp_connect", "the segment is connected already");
 	}
 	pthread_mutex_lock(&steps->lock);
-	ask_again(steps);
+	steps_ask_again(steps);
 	pthread_mutex_unlock(&steps->lock);
 	rc = wait_for(steps, SESSION_CONNECTED, 0);
-	rc = tell(steps, rc);
+	rc = steps_tell(steps, rc);
 	pthread_mutex_unlock(&steps->calls);
 	steps_put(segment, steps, rc != 0);
 	return rc;
 }
 
-static int left(struct steps *steps)
+static int left(struct stepped_move *steps)
 {
 	int ms;
 
@@ -314,7 +314,7 @@ static int left(struct steps *steps)
 
 EXPORT int ramp_extend(struct ramp_segment *segment, unsigned ms)
 {
-	struct steps *steps = steps_get(segment);
+	struct stepped_move *steps = steps_get(segment);
 	int rc, left_ms = 0;
 	bool over = false;
 
@@ -327,7 +327,7 @@ EXPORT int ramp_extend(struct ramp_segment *segment, unsigned ms)
 		rc = go_and_wait(steps, SESSION_HOLD, ms);
 		left_ms = left(steps);
 		over = rc != 0;
-		rc = tell(steps, rc);
+		rc = steps_tell(steps, rc);
 	}
 	pthread_mutex_unlock(&steps->calls);
 	steps_put(segment, steps, over);
@@ -336,13 +336,13 @@ EXPORT int ramp_extend(struct ramp_segment *segment, unsigned ms)
 
 EXPORT int ramp_prepare(struct ramp_segment *segment)
 {
-	struct steps *steps = steps_get(segment);
+	struct stepped_move *steps = steps_get(segment);
 	int rc;
 
 	if (!steps)
 		return not_connected("ramp_prepare");
 	pthread_mutex_lock(&steps->calls);
-	rc = tell(steps, go_and_wait(steps, SESSION_PREPARED, 0));
+	rc = steps_tell(steps, go_and_wait(steps, SESSION_PREPARED, 0));
 	pthread_mutex_unlock(&steps->calls);
 	steps_put(segment, steps, rc != 0);
 	return rc;
@@ -350,19 +350,19 @@ EXPORT int ramp_prepare(struct ramp_segment *segment)
 
 EXPORT int ramp_transfer(struct ramp_segment *segment)
 {
-	struct steps *steps = steps_get(segment);
+	struct stepped_move *steps = steps_get(segment);
 	int rc;
 
 	if (!steps)
 		return not_connected("ramp_transfer");
 	pthread_mutex_lock(&steps->calls);
-	rc = tell(steps, go_and_wait(steps, SESSION_TAKEN, 0));
+	rc = steps_tell(steps, go_and_wait(steps, SESSION_TAKEN, 0));
 	pthread_mutex_unlock(&steps->calls);
 	steps_put(segment, steps, true);
 	return rc;
 }
 
-static void cancel(struct steps *steps)
+static void cancel(struct stepped_move *steps)
 {
 	struct session_msg msg = {.type = SESSION_CANCEL};
 
@@ -372,26 +372,26 @@ static void cancel(struct steps *steps)
 	if (steps->link.sock >= 0)
 		session_send(steps->link.sock, &msg, NULL, 0, 0);
 	else
-		ask_again(steps); /* which ends it */
+		steps_ask_again(steps); /* which ends it */
 }
 
 /* Waits for no other call: it ends them. */
 EXPORT int ramp_abort(struct ramp_segment *segment)
 {
-	struct steps *steps = steps_get(segment);
+	struct stepped_move *steps = steps_get(segment);
 	int rc;
 
 	if (!steps)
 		return not_connected("ramp_abort");
 	pthread_mutex_lock(&steps->lock);
-	look(steps);
+	steps_look(steps);
 	cancel(steps);
 	pthread_mutex_unlock(&steps->lock);
 	rc = wait_for(steps, UINT8_MAX, UINT_MAX);
 	if (!rc)
 		rc = error_set(EALREADY, steps->connect.node, "it has it by now");
 	else if (rc == -EINPROGRESS)
-		rc = tell(steps, rc);
+		rc = steps_tell(steps, rc);
 	else
 		rc = error_none();
 	steps_put(segment, steps, true);

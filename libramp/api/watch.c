@@ -46,7 +46,7 @@ struct ramp_watch {
 
 /* ---- under watch->lock ---------------------------------------------------------------------- */
 
-static void ask_again(struct ramp_watch *watch)
+static void watch_ask_again(struct ramp_watch *watch)
 {
 	watch->missed |= watch->listening;
 	watch->listening = false;
@@ -74,7 +74,8 @@ static void refuse(struct ramp_watch *watch, const struct session_msg *msg)
 }
 
 /* Returns true where it is an event for the program. */
-static bool heed(struct ramp_watch *watch, const struct session_msg *msg, struct ramp_event *event)
+static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
+		       struct ramp_event *event)
 {
 	if (msg->type != SESSION_EVENT)
 		return false;
@@ -104,7 +105,7 @@ static bool heed(struct ramp_watch *watch, const struct session_msg *msg, struct
 }
 
 /* Returns 0 with an event; -EAGAIN: none yet; or the negative errno of a refusal. */
-static int look(struct ramp_watch *watch, struct ramp_event *event)
+static int watch_look(struct ramp_watch *watch, struct ramp_event *event)
 {
 	struct session_msg msg;
 	int rc;
@@ -114,9 +115,9 @@ static int look(struct ramp_watch *watch, struct ramp_event *event)
 	/* A message that is none for the program may be followed by another one. */
 	do {
 		rc = link_take(&watch->link, &msg);
-	} while (!rc && !heed(watch, &msg, event));
+	} while (!rc && !watch_heed(watch, &msg, event));
 	if (rc == -EPIPE)
-		ask_again(watch);
+		watch_ask_again(watch);
 	if (!rc || !watch->missed || !watch->listening)
 		return rc ? -EAGAIN : 0;
 	watch->missed = false;
@@ -137,7 +138,7 @@ static int next_event(struct ramp_watch *watch, struct ramp_event *event)
 
 	memset(event, 0, sizeof(*event));
 	pthread_mutex_lock(&watch->lock);
-	rc = look(watch, event);
+	rc = watch_look(watch, event);
 	pthread_mutex_unlock(&watch->lock);
 	return rc;
 }
@@ -184,7 +185,7 @@ static int await_listening(struct ramp_watch *watch)
 			return error_set(EOPNOTSUPP, watch->link.ramp->path,
 					 "its daemon tells no events: it is of an older version");
 		if (!rc)
-			heed(watch, &msg, &none);
+			watch_heed(watch, &msg, &none);
 		else if (!link_wait(&watch->link, until_ms))
 			return error_set(ETIMEDOUT, watch->link.ramp->path,
 					 "its daemon does not answer");
@@ -250,8 +251,8 @@ static int map_arrived(struct ramp_watch *watch, uint64_t id, int flags, struct 
 	return ramp_get_id(watch->link.ramp, id, flags, out);
 }
 
-static int receive(struct ramp_watch *watch, uint64_t until_ms, int flags,
-		   struct ramp_segment **out)
+static int watch_receive(struct ramp_watch *watch, uint64_t until_ms, int flags,
+			 struct ramp_segment **out)
 {
 	struct ramp_event event;
 	int rc;
@@ -279,7 +280,7 @@ EXPORT int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags,
 
 	*out = NULL;
 	set_receiving(watch, !flags);
-	rc = receive(watch, link_until_ms(timeout_ms), flags, out);
+	rc = watch_receive(watch, link_until_ms(timeout_ms), flags, out);
 	set_receiving(watch, false);
 	return rc;
 }

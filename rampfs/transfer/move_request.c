@@ -274,6 +274,12 @@ static bool not_in_steps(struct move_request *req, const struct segment_row *row
 
 	if (!req->spec.in_steps)
 		return false;
+	/* A receiver has it as soon as it is taken, which the tables show a little later. */
+	if (row->phase == SEGMENT_MOVING && row->dst == req->t->self &&
+	    row->node == req->spec.dst) {
+		move_request_fail(req, EBUSY, "its arrival here is not committed yet");
+		return true;
+	}
 	if (row->node == req->spec.dst && req->step < SESSION_TAKEN) {
 		move_request_fail(req, EALREADY, "it is on node %s already", dst->name);
 		return true;

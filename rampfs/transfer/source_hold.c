@@ -41,7 +41,7 @@ static uint32_t left_ms(const struct move_request *req)
 	return req->held_until_ms > now ? (uint32_t)(req->held_until_ms - now) : 0;
 }
 
-static void tell(struct move *m)
+static void hold_tell(struct move *m)
 {
 	struct move_request *req = m->request;
 
@@ -76,7 +76,7 @@ void hold_connected(struct move *m)
 	if (first) {
 		req->held_since_ms = clock_ms();
 		set_time(req, req->spec.hold_ms);
-		tell(m);
+		hold_tell(m);
 	}
 	source_show_state(m);
 	wait_on(m);
@@ -86,7 +86,7 @@ void hold_prepared(struct move *m)
 {
 	move_go(m, S_PREPARING, S_PREPARED);
 	m->request->held_until_ms = clock_ms() + PREPARED_MS;
-	tell(m);
+	hold_tell(m);
 	source_show_state(m);
 	wait_on(m);
 }
@@ -101,7 +101,7 @@ void hold_extend(struct move *m, uint32_t ms)
 		set_time(req, ms);
 	if (m->state == S_CONNECTED || m->state == S_PREPARED)
 		wait_on(m);
-	tell(m);
+	hold_tell(m);
 }
 
 bool hold_fits(struct move *m)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# rampfs-migrate --mode precopy on real mounts: pages go ahead while programs go on, and little follows;
+# rampfs-migrate --mode precopy on real mounts: pages go ahead while programs continue, and little follows;
 # write(2), truncate and punched holes meanwhile; pins are refused; daemons killed in the middle.
 # (Live writers of memory, byte by byte: oracle.sh.)
 . tests/lib/cluster.sh
