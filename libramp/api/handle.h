@@ -18,6 +18,8 @@ struct ramp_cluster {
 	char path[PATH_MAX];
 	char node[RAMP_NODE_NAME_MAX + 1];
 	struct ramp_ioc_info info;
+	/* Until then (CLOCK_MONOTONIC) a segment that was received may not be listed here yet. */
+	_Atomic uint64_t listed_by_ms;
 };
 
 struct ramp_cluster *handle_get(struct ramp_cluster *ramp);

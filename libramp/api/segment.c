@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/session.h"
 #include "core_choice.h"
 #include "error.h"
@@ -22,6 +24,7 @@
 #include "steps.h"
 
 #define EXPORT	       __attribute__((visibility("default")))
+#define LISTED_LOOK_MS 2 /* between looks whether it is listed */
 #define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
 
 /* Returns the descriptor of a node's directory, or a negative errno. */
@@ -213,6 +216,17 @@ EXPORT int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what,
 	return rc;
 }
 
+/* Removes a name. A segment that was just received has it here as soon as its move is committed. */
+static int free_name(struct ramp_cluster *ramp, int dir, const char *name)
+{
+	while (unlinkat(dir, name, 0)) {
+		if (errno != ENOENT || clock_ms() >= atomic_load(&ramp->listed_by_ms))
+			return error_set(errno, name, NULL);
+		poll(NULL, 0, LISTED_LOOK_MS);
+	}
+	return error_none();
+}
+
 EXPORT int ramp_free(struct ramp_cluster *ramp, const char *node, const char *name)
 {
 	int rc, dir;
@@ -222,7 +236,7 @@ EXPORT int ramp_free(struct ramp_cluster *ramp, const char *node, const char *na
 	dir = open_node(ramp, node ? node : ramp->node);
 	if (dir < 0)
 		return error_set(-dir, node ? node : ramp->node, NULL);
-	rc = unlinkat(dir, name, 0) ? error_set(errno, name, NULL) : error_none();
+	rc = free_name(ramp, dir, name);
 	close(dir);
 	return rc;
 }

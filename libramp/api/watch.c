@@ -24,6 +24,7 @@
 
 #define EXPORT	  __attribute__((visibility("default")))
 #define ANSWER_MS 10000 /* for the first EVENT */
+#define LISTED_MS 5000	/* for the commit of an arrival */
 #define HEARD_MAX 64	/* arrivals that are remembered */
 
 struct heard {
@@ -244,6 +245,7 @@ static int map_arrived(struct ramp_watch *watch, uint64_t id, int flags, struct 
 	ahead = ahead_take(&watch->ahead, id);
 	pthread_mutex_unlock(&watch->lock);
 	if (ahead && !flags) {
+		atomic_store(&watch->link.ramp->listed_by_ms, clock_ms() + LISTED_MS);
 		*out = ahead;
 		return error_none();
 	}

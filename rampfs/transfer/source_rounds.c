@@ -88,6 +88,7 @@ void source_rounds_begin(struct move *m)
 		stopped(m);
 		return;
 	}
+	m->source.fail_code = 0;
 	move_go(m, S_CONNECTING, S_ROUNDS);
 	source_show_state(m);
 	m->source.rounds->pages = page_count(m->size);
