@@ -154,15 +154,16 @@ struct seg {
 	_Atomic uint64_t *chunks; /* a bit for each page of the map that is populated */
 	_Atomic uint64_t map_pages, missing, lost;
 
-	int slack_fd;		    /* reserve.c: the placeholder's; -1: none. Protected by lock */
-	struct page_set stored;	    /* stores.c. Protected by lock */
-	atomic_bool stores_watched; /* written under lock */
-	bool stores_lost;	    /* a store could not be noted. Protected by lock */
-	uint64_t unknown_cuts; /* store->layouts_lost, when stores were taken. Protected by lock */
-	bool layout_unseen;    /* cuts by others are not heard of. Protected by lock */
+	/* Protected by lock. */
+	uint64_t slack_bytes;	/* reserve.c: how much slack is left */
+	struct page_set stored; /* stores.c */
+	uint64_t unknown_cuts;	/* store->layouts_lost, when stores were taken */
+	int slack_fd;		/* the placeholder's; -1: none */
+	bool scarce;		/* some slack was used: no huge pages in mappings */
+	bool stores_lost;	/* a store could not be noted */
+	bool layout_unseen;	/* cuts by others are not heard of */
 
-	bool scarce; /* some slack was used: no huge pages in mappings. Protected by lock */
-	uint64_t slack_bytes; /* how much slack is left. Protected by lock */
+	atomic_bool stores_watched; /* written under lock */
 };
 
 void seg_state_name(ramp_segment_t id, char name[32]);

@@ -40,7 +40,8 @@
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
-enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 }; /* as MIGRATE carries them */
+/* As MIGRATE carries them. */
+enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 };
 
 #define AWAY_S	 10 /* a daemon that is not back by then does not come back */
 #define AGAIN_MS 50

@@ -142,7 +142,8 @@ static int parse_refuse(const uint8_t *bytes, size_t len)
 
 static void build_transfer(struct body *body)
 {
-	struct msg_transfer m = {4711, {5, 6}, 18, UINT64_C(1) << 40, 7, 8, true, -5, 999999999, 3, 2};
+	struct msg_transfer m = {4711,	    {5, 6}, 18, UINT64_C(1) << 40, 7, 8, true, -5,
+				 999999999, 3,	    2};
 	struct wire_w w;
 
 	start(&w, body);
