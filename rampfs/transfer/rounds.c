@@ -19,6 +19,8 @@
 
 #include "move_message.h"
 
+#define PARTS_MAX 8192u /* of 16 MiB each */
+
 /* ---- what was stored into ------------------------------------------------------------------- */
 
 /* Lists where there is data now, unless the list that the target knows still says so. */
@@ -98,27 +100,47 @@ void rounds_next(struct move *m)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
+#define PART_WORDS (PROTO_STORED_PAGES / PAGE_SET_WORD)
+
+/* Returns whether there is something in that part of the set, and how many words it has. */
+static bool part_of(const struct page_set *set, size_t at, size_t *words)
+{
+	bool any = false;
+
+	*words = set->count - at < PART_WORDS ? set->count - at : PART_WORDS;
+	for (size_t i = 0; i < *words; i++)
+		any |= set->words[at + i] != 0;
+	return any;
+}
+
 /* Sends the set as STOREDs of that round. Returns how many. */
 static uint32_t send_stored(struct move *m, const struct page_set *set, uint32_t round)
 {
-	const size_t words = PROTO_STORED_PAGES / 64;
 	struct msg_stored s = {.id = m->id, .k = m->k, .round = round};
+	size_t words;
 
-	for (size_t at = 0; at < set->count; at += words) {
-		size_t some = set->count - at < words ? set->count - at : words;
-		bool any = false;
-
-		for (size_t i = 0; i < some; i++)
-			any |= set->words[at + i] != 0;
-		if (!any)
+	for (size_t at = 0; at < set->count; at += PART_WORDS) {
+		if (!part_of(set, at, &words))
 			continue;
 		memset(s.bits, 0, sizeof(s.bits));
-		memcpy(s.bits, set->words + at, some * sizeof(s.bits[0]));
-		s.first_page = (uint64_t)at * 64;
+		memcpy(s.bits, set->words + at, words * sizeof(s.bits[0]));
+		s.first_page = (uint64_t)at * PAGE_SET_WORD;
 		MOVE_SEND(m->t, m->peer, PROTO_STORED, proto_put_stored, &s);
 		s.part++;
 	}
 	return s.part;
+}
+
+/* Whether all STOREDs of the set fit into the peer's queue, with room for others: the target takes k
+   with all of them only, while programs wait. */
+static bool can_be_sent(const struct page_set *set)
+{
+	uint32_t parts = 0;
+	size_t words;
+
+	for (size_t at = 0; at < set->count && parts <= PARTS_MAX; at += PART_WORDS)
+		parts += part_of(set, at, &words);
+	return parts <= PARTS_MAX;
 }
 
 void rounds_send(struct move *m)
@@ -212,6 +234,9 @@ int rounds_last(struct move *m)
 	if (programs_stored_last(m->t->programs, m->seg, ranges, count, &r->stored))
 		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
 	rc = add_own_stores(m);
+	if (!rc && !can_be_sent(&r->stored))
+		rc = ramp_err_set(&m->work_err, EBUSY,
+				  "too many parts of it were stored into since they were read");
 	r->last = !rc;
 	return rc;
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static LIST_HEAD(, fake_mr) mrs;
 static LIST_HEAD(, fake_qp) qps;
 static uint32_t next_key = 100;
 static uint16_t next_port = 40000;
-static enum ibv_event_type async_type;
+static atomic_int async_type; /* enum ibv_event_type */
 static uint8_t overheard[56];
 static uint16_t overheard_port;
 
@@ -151,7 +152,7 @@ int ibv_get_async_event(struct ibv_context *of, struct ibv_async_event *event)
 	(void)of;
 	if (read(context.async_fd, &count, sizeof(count)) < 0)
 		return -1;
-	event->event_type = async_type;
+	event->event_type = (enum ibv_event_type)atomic_load(&async_type);
 	return 0;
 }
 
@@ -162,7 +163,7 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 
 void fake_rdma_async(enum ibv_event_type type)
 {
-	async_type = type;
+	atomic_store(&async_type, (int)type);
 	signal_fd(context.async_fd);
 }
 

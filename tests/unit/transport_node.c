@@ -73,10 +73,11 @@ void node_open_transport(struct node *node)
 
 void node_stop(struct node *node)
 {
-	if (node->tp)
-		node->tp->ops->stop(node->tp);
+	/* As cluster.c does: no message comes any more. */
 	loop_stop(node->loop);
 	pthread_join(node->thread, NULL);
+	if (node->tp)
+		node->tp->ops->stop(node->tp);
 	peers_close(node->peers);
 	loop_close(node->loop);
 	node->tp = NULL;

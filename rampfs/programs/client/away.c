@@ -82,7 +82,8 @@ static uint64_t moved_from(struct client *client, ramp_segment_t id, uint64_t at
 {
 	struct away_note key = {.home = at}, *away = RB_NFIND(away_notes, &client->away, &key);
 
-	for (; away && away->home == at; away = RB_NEXT(away_notes, &client->away, away))
+	/* RB_NEXT has another number of arguments in each version of libuv. */
+	for (; away && away->home == at; away = away_notes_RB_NEXT(away))
 		if (away->id == id && away->moved)
 			return away->home + away->len;
 	return 0;
