@@ -239,7 +239,8 @@ START_TEST(it_grows_or_shrinks_while_it_is_looked_at)
 }
 END_TEST
 
-/* Growth past the slack that T took: the segment is thawed, and CONNECT sent again. */
+/* Growth past the slack that T took: the segment is thawed, and CONNECT sent again. In mode precopy the
+   next round reads what has grown, and T has room for it then. */
 START_TEST(it_grows_past_the_slack)
 {
 	ramp_segment_t id = world_segment(A, "x", 16384, 1024);
@@ -251,7 +252,8 @@ START_TEST(it_grows_past_the_slack)
 	world_fill_holes(id);
 	atomic_store(&world->hold, false);
 	ck_assert_int_eq(world_answer(ask), 0);
-	ck_assert_uint_eq(world->fault[B].hits, 2);
+	ck_assert_uint_eq(world->fault[B].hits,
+			  atomic_load(&world->mode) == TRANSFER_PRECOPY ? 1 : 2);
 	ck_assert_uint_eq(world_owner(id), B);
 	world_rest(id);
 }
