@@ -191,7 +191,8 @@ static void receive(void)
 	if (rc == 0)
 		fuzz_rule(memchr(request.name, 0, sizeof(request.name)) &&
 			  memchr(request.address, 0, sizeof(request.address)) &&
-			  (request.kind == JOIN_NEW || request.kind == JOIN_AGAIN));
+			  (request.kind == JOIN_NEW || request.kind == JOIN_AGAIN ||
+			   request.kind == JOIN_KEPT));
 	else
 		fuzz_rule(err.code && err.text[0]);
 	close(pair[0]);

@@ -105,10 +105,10 @@ done
 same "ro,loglevel=" "$(complete_words rampfs -o ro,logl)" "the second of two mount options"
 same "error warning info debug" "$(complete_words rampfs -o ro,loglevel = | xargs)" "values of loglevel"
 same "auto" "$(complete_words rampfs -o rollback = au)" "a value of rollback"
-same "lazy demand copy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+same "lazy demand copy precopy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
 same "hint refuse" "$(complete_words rampfs-run --fixed = | xargs)" "values of --fixed"
 complete_words rampfs-run --fixed = hint rampfs-stat | grep -qx rampfs-status || fail "no program is completed behind --fixed"
-same "lazy demand copy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
+same "lazy demand copy precopy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
 same "demand" "$(complete_words rampfs-migrate --mode = de)" "a mode behind ="
 same "contrib/man" "$(complete_words mkfs.rampfs --config = contrib/ma)" "a file behind ="
 for mode in $(complete_words rampfs-migrate --mode ""); do
