@@ -58,6 +58,7 @@ begin two
 kill -TERM "$(keeper)"
 within 30 ended
 within 10 has_quorum c
+within 20 test -e "$mnt/c/a/two" # its tables may be behind
 mv "$mnt/c/a/two" "$mnt/c/a/three"
 rm "$mnt/c/a/three"
 wait "$mover" && fail "the move was given up, and its caller was told that it was done"
@@ -79,6 +80,7 @@ kill "$slowing"
 kill -CONT "$target"
 ! grep "does not end: killing it" "$scratch/cluster/a.log" || fail "it had to be killed"
 within 10 has_quorum c
+within 20 test -e "$mnt/c/a/three"
 mv "$mnt/c/a/three" "$mnt/c/a/four"
 rm "$mnt/c/a/four"
 wait "$mover" && fail "the move was given up, and its caller was told that it was done"
