@@ -603,8 +603,8 @@ START_TEST(the_first_chunk_is_small)
 	read_pages(0, 1);
 	wait_until((is_rdma(), figures(&s, 2).registered_bytes == BYTES));
 	ck_assert_uint_eq(figures(&s, 2).chunks, 2);
-	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 512 * PAGE);
 	wait_until((is_rdma(), t.tp->ops->lands(conn, &key, BYTES - PAGE)));
+	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 512 * PAGE);
 	read_pages(500, 12);
 	read_pages(512, 512);
 	end();
