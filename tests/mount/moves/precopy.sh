@@ -42,7 +42,7 @@ left=$(sed -n 's/.*: \([0-9]*\) pages were stored into since round 0 .*/\1/p' "$
 
 echo "write(2), truncate and punched holes meanwhile"
 cat >"$scratch/io.py" <<'P'
-import ctypes, os, random, sys
+import ctypes, os, random, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 def punch(fd, at, length):
@@ -61,6 +61,7 @@ try:
         change(segment)
         change(mirror)
         ops += 1
+        time.sleep(0.002)  # what grows between the last round and the freeze must fit into the slack
         if ops % 50 == 0:
             print(ops, flush=True)
 except OSError as e:
