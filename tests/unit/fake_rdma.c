@@ -540,7 +540,14 @@ __be16 rdma_get_src_port(struct rdma_cm_id *id)
 
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
+	unsigned taken = atomic_load(&fake_rdma.taken_ports);
+
 	(void)backlog;
+	if (taken) {
+		atomic_store(&fake_rdma.taken_ports, taken - 1);
+		errno = EADDRINUSE;
+		return -1;
+	}
 	((struct fake_id *)id)->listens = true;
 	return 0;
 }

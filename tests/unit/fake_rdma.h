@@ -13,11 +13,12 @@
 
 /* Faults to inject; all zero: none. Set by the test while nothing else runs, or atomic. */
 struct fake_rdma {
-	atomic_bool no_device;	/* there is none */
-	atomic_bool no_address; /* none has the node's address */
-	atomic_int reg_errno;	/* of registrations for remote reads */
-	atomic_int local_errno; /* of registrations for local writes */
-	atomic_int post_errno;	/* of ibv_post_send */
+	atomic_bool no_device;	 /* there is none */
+	atomic_bool no_address;	 /* none has the node's address */
+	atomic_uint taken_ports; /* how many rdma_listen find their port taken */
+	atomic_int reg_errno;	 /* of registrations for remote reads */
+	atomic_int local_errno;	 /* of registrations for local writes */
+	atomic_int post_errno;	 /* of ibv_post_send */
 	atomic_int status; /* enum ibv_wc_status of the next READ, which loses its queue pair */
 	atomic_bool hold;  /* READs are not done, and complete never */
 	atomic_int connect_errno; /* of rdma_connect itself */

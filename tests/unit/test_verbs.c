@@ -550,6 +550,19 @@ START_TEST(a_connection_whose_end_is_not_heard)
 }
 END_TEST
 
+/* An iWARP device's port is a TCP port, too, which may be taken. */
+START_TEST(a_port_that_is_taken)
+{
+	atomic_store(&fake_rdma.taken_ports, 3);
+	begin(TRANSPORT_VERBS, TRANSPORT_AUTO);
+	ck_assert_uint_eq(atomic_load(&fake_rdma.taken_ports), 0);
+	link_to_source(TP_DEMAND);
+	read_pages(0, 1);
+	wait_until(is_rdma());
+	end();
+}
+END_TEST
+
 START_TEST(a_connection_that_is_expected)
 {
 	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
@@ -679,6 +692,7 @@ int main(void)
 	tcase_add_test(tc, a_key_that_has_been_taken_back);
 	tcase_add_test(tc, another_node_with_the_right_key);
 	tcase_add_test(tc, a_connection_whose_end_is_not_heard);
+	tcase_add_test(tc, a_port_that_is_taken);
 	tcase_add_loop_test(tc, a_connection_that_is_expected, 0, 2);
 	tcase_add_test(tc, regions_are_asked_for_beside_the_hello);
 	tcase_add_test(tc, the_first_chunk_is_small);

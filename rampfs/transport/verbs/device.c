@@ -17,6 +17,7 @@
 #include "transport/endpoint.h"
 
 #define DEVICE_CM_FILE "/dev/infiniband/rdma_cm"
+#define PORT_TRIES     16
 #define DEVICE_BACKLOG 64
 #define DEVICE_READS   16 /* as many as most adapters have */
 
@@ -94,7 +95,28 @@ static int device_any(struct ramp_err *err)
 	return n > 0 ? 0 : ramp_err_set(err, ENODEV, "this machine has no RDMA device");
 }
 
-/* Binds a new id of the channel to the address. 0 where that is on a device. */
+/* Makes an id of the channel that listens at the address. 0; else -errno, of which EADDRINUSE may pass. */
+static int device_listen_once(struct device *device, const struct sockaddr_storage *at)
+{
+	struct sockaddr_storage bound = *at;
+	int rc;
+
+	if (rdma_create_id(device->channel, &device->listener, NULL, RDMA_PS_TCP)) {
+		device->listener = NULL;
+		return errno ? -errno : -EIO;
+	}
+	if (!rdma_bind_addr(device->listener, (struct sockaddr *)&bound) &&
+	    device->listener->verbs && !rdma_listen(device->listener, DEVICE_BACKLOG))
+		return 0;
+	rc = device->listener->verbs && errno ? -errno : -ENODEV;
+	rdma_destroy_id(device->listener);
+	device->listener = NULL;
+	return rc;
+}
+
+/* Listens at the address, at a port that the kernel chooses. An iWARP device listens there by a TCP socket,
+   whose port may be taken, while the port that was chosen was free among RDMA's: then it is another one's
+   turn. 0 where the address is on a device. */
 static int device_bind(struct device *device, const struct sockaddr_storage *at,
 		       struct ramp_err *err)
 {
@@ -102,23 +124,17 @@ static int device_bind(struct device *device, const struct sockaddr_storage *at,
 					 .len = at->ss_family == AF_INET6
 							? sizeof(struct sockaddr_in6)
 							: sizeof(struct sockaddr_in)};
-	struct sockaddr_storage bound = *at;
 	char text[ENDPOINT_TEXT_BYTES];
+	int rc = -EADDRINUSE;
 
-	endpoint_address_text(&where, text);
-	if (rdma_create_id(device->channel, &device->listener, NULL, RDMA_PS_TCP)) {
-		device->listener = NULL;
-		return ramp_err_sys(err, errno, "rdma_create_id");
-	}
-	if (!rdma_bind_addr(device->listener, (struct sockaddr *)&bound) &&
-	    device->listener->verbs && !rdma_listen(device->listener, DEVICE_BACKLOG))
+	for (int tries = 0; rc == -EADDRINUSE && tries < PORT_TRIES; tries++)
+		rc = device_listen_once(device, at);
+	if (!rc)
 		return 0;
-	ramp_err_sys(err, device->listener->verbs && errno ? errno : ENODEV,
-		     "no RDMA device takes connections at %.*s", (int)(strrchr(text, ':') - text),
-		     text);
+	endpoint_address_text(&where, text);
+	ramp_err_sys(err, -rc, "no RDMA device takes connections at %.*s",
+		     (int)(strrchr(text, ':') - text), text);
 	err->code = ENODEV;
-	rdma_destroy_id(device->listener);
-	device->listener = NULL;
 	return -ENODEV;
 }
 
