@@ -129,7 +129,8 @@ poisoned() {
 	move poisoned a b --mode demand
 	load_first "$mnt/b/b/poisoned"
 	within 20 eval '[ "$(left a b cut)" -gt '"$was"' ]'
-	same 0 "$(from a b rdma_registered_bytes)" "registered bytes of a chunk with a page that failed"
+	# The other chunks are registered: of 2 MiB, then each twice as large.
+	[ "$(from a b rdma_registered_bytes)" -lt $((8 << 20)) ] || fail "a chunk with a page that failed is registered"
 	LC_ALL=C refused "Input/output error" dd if="$mnt/b/b/poisoned" of=/dev/null bs=4096 skip=$page count=1
 	if ! cmp -n $((page * 4096)) "$scratch/bytes" "$mnt/b/b/poisoned" ||
 		! cmp -i $(((page + 1) * 4096)) "$scratch/bytes" "$mnt/b/b/poisoned"; then

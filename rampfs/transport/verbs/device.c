@@ -99,19 +99,20 @@ static int device_any(struct ramp_err *err)
 static int device_listen_once(struct device *device, const struct sockaddr_storage *at)
 {
 	struct sockaddr_storage bound = *at;
-	int rc;
+	int code;
 
 	if (rdma_create_id(device->channel, &device->listener, NULL, RDMA_PS_TCP)) {
+		code = errno;
 		device->listener = NULL;
-		return errno ? -errno : -EIO;
+		return code > 0 ? -code : -EIO;
 	}
 	if (!rdma_bind_addr(device->listener, (struct sockaddr *)&bound) &&
 	    device->listener->verbs && !rdma_listen(device->listener, DEVICE_BACKLOG))
 		return 0;
-	rc = device->listener->verbs && errno ? -errno : -ENODEV;
+	code = device->listener->verbs ? errno : ENODEV;
 	rdma_destroy_id(device->listener);
 	device->listener = NULL;
-	return rc;
+	return code > 0 ? -code : -ENODEV;
 }
 
 /* Listens at the address, at a port that the kernel chooses. An iWARP device listens there by a TCP socket,
@@ -129,7 +130,7 @@ static int device_bind(struct device *device, const struct sockaddr_storage *at,
 
 	for (int tries = 0; rc == -EADDRINUSE && tries < PORT_TRIES; tries++)
 		rc = device_listen_once(device, at);
-	if (!rc)
+	if (device->listener)
 		return 0;
 	endpoint_address_text(&where, text);
 	ramp_err_sys(err, -rc, "no RDMA device takes connections at %.*s",
