@@ -73,7 +73,7 @@ if [ "$name" = a ]; then
 	rampfs-migrate $m/a/seg b
 	t "it has left"
 	within 120 "[ -e $m/b/done ]"
-	touch $m/a/end
+	within 60 "touch $m/a/end"
 	sleep 3
 else
 	within 90 "[ -e $m/b/seg ]"
@@ -90,7 +90,7 @@ else
 	bytes check $m/b/seg $mib 1 || fail "its bytes"
 	[ "$(by_rdma)" -gt 0 ] || fail "nothing came by RDMA"
 	t "all is here, $(by_rdma) bytes of it by RDMA"
-	within 60 touch $m/b/done # there is a leader again only some time after the cut
+	within 60 "touch $m/b/done" # there is a leader again only some time after the cut
 	within 60 "[ -e $m/a/end ]"
 fi
 umount $m
