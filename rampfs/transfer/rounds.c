@@ -48,24 +48,18 @@ static const struct data_range *data_of(const struct move *m, uint32_t *count)
 	return r->ranges ? r->ranges : m->ranges;
 }
 
-/* Adds what the daemon has stored into for others. Where that is not known, all data counts. */
+/* Adds what the daemon has stored into for others. Where that is not known, or another process has cut the
+   file, every page counts: holes as well, where the target may have bytes of before. */
 static int add_own_stores(struct move *m)
 {
 	struct source_rounds *r = m->source.rounds;
-	const struct data_range *ranges;
-	uint32_t count;
+	uint64_t size = seg_size(m->seg), pages = page_count(size > m->size ? size : m->size);
 
 	if (!stores_take(m->seg, &r->stored))
 		return 0;
-	ranges = data_of(m, &count);
-	for (uint32_t i = 0; i < count; i++) {
-		uint64_t first = ranges[i].offset / RAMP_PAGE_BYTES;
-		uint64_t pages = page_count(ranges[i].len);
-
-		if (page_set_fit(&r->stored, first + pages))
-			return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
-		page_set_add(&r->stored, first, pages);
-	}
+	if (page_set_fit(&r->stored, pages))
+		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
+	page_set_add(&r->stored, 0, pages);
 	return 0;
 }
 
