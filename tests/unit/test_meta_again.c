@@ -66,7 +66,7 @@ START_TEST(a_node_that_lost_its_journal_comes_again_with_its_segments)
 	for (int i = 0; i < 5; i++) /* lives of which the floor tells */
 		ck_assert_int_eq(node_up(old, old, 10 + old, 100 + old), 0);
 	ck_assert_int_eq(create(old, old, "mine", &id), 0);
-	ck_assert_int_eq(meta_segment(meta_of(a), id, &mine), 0);
+	WAIT_FOR(meta_segment(meta_of(a), id, &mine) == 0); /* `old` may apply first */
 	ck_assert_int_eq(meta_node(meta_of(a), old, &was), 0);
 	net_stop(old);
 
@@ -120,7 +120,7 @@ START_TEST(a_node_that_comes_again_is_no_quorum_by_old_promises)
 	a = wait_leader(1, 3);
 	old = another(a);
 	b = 6 - old - a;
-	ck_assert_int_eq(meta_node(meta_of(a), old, &was), 0);
+	WAIT_FOR(meta_node(meta_of(a), old, &was) == 0 && was.incarnation == 10 + old);
 	net_stop(old);
 	net_cut(b, true);
 	/* The configuration without it needs both others. */
