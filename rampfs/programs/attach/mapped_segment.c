@@ -165,7 +165,8 @@ static bool is_theirs(struct programs *p, ramp_segment_t id, const struct record
 	       row.phase != SEGMENT_MOVING && row.node != meta_self(p->meta);
 }
 
-/* Sets the state that follows from the record, for a segment that enters the table. */
+/* Sets the first state, which follows from the record, of a segment that enters the table: no other
+   thread has seen another one. */
 static void first_state(struct programs *p, struct mapped_segment *mseg)
 {
 	struct seg *seg = store_find(p->store, mseg->id);

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "bounded.h"
 #include "process.h"
 
@@ -65,12 +66,18 @@ static void lone_put(void *arg)
 	free(run);
 }
 
-/* Notes the state. False: its time is over. */
+/* Notes the state: BEGINS -> RUNS or OVER, RUNS -> OVER. False: its time is over. */
 static bool lone_enter(struct lone_run *run, enum lone_state state)
 {
+	static const char *const names[] = {"BEGINS", "RUNS", "OVER"};
 	bool wanted;
 
 	pthread_mutex_lock(&run->lock);
+	if (state < run->state || state == LONE_BEGINS) {
+		log_error("process %d alone: no step from %s to %s", (int)run->pid,
+			  names[run->state], names[state]);
+		abort();
+	}
 	wanted = !run->end && clock_ms() < run->until_ms;
 	if (run->state != state) {
 		run->state = state;
