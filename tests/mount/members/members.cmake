@@ -1,6 +1,11 @@
 # Members, metadata, and the limits of both.
 rampfs_script_test(NAME members COMMAND tests/mount/members/members.sh TIMEOUT 300)
 rampfs_script_test(NAME limits COMMAND tests/mount/members/limits.sh TIMEOUT 200)
+add_library(bad_disk MODULE ${CMAKE_CURRENT_LIST_DIR}/bad_disk.c)
+set_target_properties(bad_disk PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET hidden)
+target_compile_options(bad_disk PRIVATE -Wall -Wextra $<$<BOOL:${RAMPFS_WERROR}>:-Werror> -O2)
+target_compile_definitions(bad_disk PRIVATE _GNU_SOURCE)
+target_link_libraries(bad_disk PRIVATE ${CMAKE_DL_LIBS})
 rampfs_script_test(NAME metadata COMMAND tests/mount/members/metadata.sh TIMEOUT 300)
 rampfs_script_test(NAME newcomers COMMAND tests/mount/members/newcomers.sh TIMEOUT 200)
 rampfs_script_test(NAME again COMMAND tests/mount/members/again.sh TIMEOUT 200)

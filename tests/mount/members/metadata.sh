@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The metadata on real daemons: all are killed at once; one is far behind; one has no room on its disk.
+# The metadata on real daemons: all are killed at once; one is far behind; one has a disk that is full, fails, or is read-only.
 . tests/lib/cluster.sh
 export LC_ALL=C
 cluster=$scratch/cluster
@@ -154,9 +154,30 @@ mount -t tmpfs -o size=16M rampfs-test-small "$state/c"
 small_disk=yes
 cp -a "$scratch/c/." "$state/c/"
 mv "$cluster/c.log" "$scratch/c2.log"
-rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
+# The library comes before AddressSanitizer's.
+BAD_DISK=$scratch/bad_disk BAD_DISK_BELOW=$state/c LD_PRELOAD=$build/tests/libbad_disk.so \
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 \
+	rampfs -o "log=$cluster/c.log" "$state/c" "$mnt/c"
 within 20 listed c a 51
 echo owned >"$mnt/c/c/owned"
+cat >"$scratch/forks.py" <<'P'
+import mmap, os, sys, time
+with open(sys.argv[1], "r+b") as f:
+    m = mmap.mmap(f.fileno(), 0)
+n, since = m[0], time.monotonic()
+pid = os.fork()
+if pid == 0:
+    m[4096] = (n + 1) % 256
+    os._exit(m[0] != n)
+took = time.monotonic() - since
+assert os.waitpid(pid, 0)[1] == 0 and m[4096] == (n + 1) % 256
+assert took < 4, f"fork took {took} s"
+m[0] = (n + 1) % 256
+print("forked", file=sys.stdout)
+P
+truncate -s 4M "$mnt/c/c/mapped"
+forks() { timeout -k 1 15 rampfs-run python3 "$scratch/forks.py" "$mnt/c/c/mapped"; }
+same forked "$(forks)" "a program that maps"
 head -c 8M /dev/urandom >"$mnt/c/c/given"
 given=$(sha256sum <"$mnt/c/c/given")
 rampfs-migrate --mode demand "$mnt/c/c/given" a # its pages stay at c
@@ -181,6 +202,7 @@ owned_goes_on() {
 	in_time ls "$mnt/c/c" | grep -q '^owned$' || fail "c lists no names"
 	in_time rampfs-status "$mnt/c" | grep -q '^metadata: none' || fail "rampfs-status does not say it"
 	refused "Read-only file system" in_time touch "$mnt/c/c/new"
+	same forked "$(forks)" "a program that maps what c owns, and forks"
 }
 within 20 without c "journal"
 owned_goes_on
@@ -193,6 +215,20 @@ within 10 rm "$mnt/c/a/f52" 2>/dev/null
 within 5 listed b a 52
 ! without c || fail "c has not come back"
 says "$cluster/c.log" "can be written again" || fail "c did not look at its disk"
+
+for code in EIO:5 EROFS:30; do
+	echo "a disk that fails (${code%:*}): the same"
+	echo "${code#*:}" >"$scratch/bad_disk"
+	chmod 601 "$mnt/a/a/f1"
+	within 20 without c "disk I/O error"
+	owned_goes_on
+	touch "$mnt/a/a/meanwhile"
+	rm "$scratch/bad_disk"
+	within 60 listed c a 53
+	within 20 up a c
+	! without c || fail "c has not come back"
+	within 10 rm "$mnt/c/a/meanwhile" 2>/dev/null
+done
 
 echo "a journal that is gone or damaged is never made again: the node serves by its records"
 keeper=$(cat "$state/c/lock")
