@@ -18,7 +18,13 @@
 
 /* Which column has what; -1: none. */
 struct columns {
-	int node, name, size, id, addr, extent, resident, state, source, target;
+	int node, name, size, id, addr, extent, resident, state, source, target, epoch;
+};
+
+/* What `each` of list_each gets. */
+struct listed {
+	struct ramp_info info; /* first */
+	uint64_t epoch;	       /* of its row; 0: not shown */
 };
 
 /* ---- a line --------------------------------------------------------------------------------- */
@@ -48,6 +54,7 @@ static void read_columns(char *line, struct columns *c)
 		{"state", &c->state},
 		{"source", &c->source},
 		{"target", &c->target},
+		{"epoch", &c->epoch},
 	};
 	char *fields[FIELD_MAX];
 	int n = split(line, fields);
@@ -97,12 +104,14 @@ static void copy_name(char to[RAMP_API_NAME_MAX + 1], const char *from)
 	to[used] = '\0';
 }
 
-static void list_read_line(char *line, const struct columns *c, struct ramp_info *out)
+static void list_read_line(char *line, const struct columns *c, struct listed *listed)
 {
+	struct ramp_info *out = &listed->info;
 	char *fields[FIELD_MAX];
 	int n = split(line, fields);
 
-	memset(out, 0, sizeof(*out));
+	memset(listed, 0, sizeof(*listed));
+	listed->epoch = number(field(fields, n, c->epoch));
 	out->id = number(field(fields, n, c->id));
 	out->size = number(field(fields, n, c->size));
 	out->extent = number(field(fields, n, c->extent));
@@ -147,7 +156,7 @@ static int list_each(const struct ramp_cluster *ramp,
 		     int (*each)(void *arg, const struct ramp_info *info), void *arg)
 {
 	char *text = read_whole(ramp), *rest = text, *line;
-	struct ramp_info info;
+	struct listed listed;
 	struct columns columns;
 	int rc = 0;
 
@@ -156,8 +165,8 @@ static int list_each(const struct ramp_cluster *ramp,
 	strsep(&rest, "\n");
 	read_columns(strsep(&rest, "\n"), &columns);
 	while (!rc && (line = strsep(&rest, "\n")) && rest && *rest) {
-		list_read_line(line, &columns, &info);
-		rc = each(arg, &info);
+		list_read_line(line, &columns, &listed);
+		rc = each(arg, &listed.info);
 	}
 	free(text);
 	return rc;
@@ -168,16 +177,20 @@ static int list_each(const struct ramp_cluster *ramp,
 struct wanted {
 	uint64_t id;
 	const char *name;
+	uint64_t epoch;
+	bool later; /* its row's epoch is a later one, or is not shown */
 	struct ramp_info *out;
 };
 
 static int find_one(void *arg, const struct ramp_info *info)
 {
-	const struct wanted *wanted = arg;
+	const struct listed *listed = (const struct listed *)info;
+	struct wanted *wanted = arg;
 
 	if (wanted->id ? info->id != wanted->id : strcmp(info->name, wanted->name) != 0)
 		return 0;
 	*wanted->out = *info;
+	wanted->later = !listed->epoch || listed->epoch > wanted->epoch;
 	return 1;
 }
 
@@ -187,6 +200,14 @@ int list_find(struct ramp_cluster *ramp, uint64_t id, const char *name, struct r
 	int rc = list_each(ramp, find_one, &wanted);
 
 	return rc == 1 ? 0 : rc ? rc : -ENOENT;
+}
+
+int list_find_later(struct ramp_cluster *ramp, uint64_t id, uint64_t epoch, struct ramp_info *out)
+{
+	struct wanted wanted = {.id = id, .epoch = epoch, .out = out};
+	int rc = list_each(ramp, find_one, &wanted);
+
+	return rc == 1 ? (wanted.later ? 0 : -EAGAIN) : rc ? rc : -ENOENT;
 }
 
 struct filter {

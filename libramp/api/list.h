@@ -9,5 +9,7 @@
 /* Finds the segment of that number; id 0: one of that name, on any node. 0; -ENOENT; or another
    negative errno, where the table can't be read. */
 int list_find(struct ramp_cluster *ramp, uint64_t id, const char *name, struct ramp_info *out);
+/* Finds the segment of that number. -EAGAIN: its row, in `out`, is not of a later epoch. */
+int list_find_later(struct ramp_cluster *ramp, uint64_t id, uint64_t epoch, struct ramp_info *out);
 
 #endif

@@ -386,7 +386,13 @@ EXPORT int ramp_resize(struct ramp_segment *s, uint64_t size)
 
 EXPORT int ramp_stat(const struct ramp_segment *s, struct ramp_info *out)
 {
-	if (list_find(s->ramp, s->id, NULL, out))
+	int rc;
+
+	/* Of a segment that was just received: until then it is listed where it came from. */
+	while ((rc = list_find_later(s->ramp, s->id, s->came_in, out)) == -EAGAIN &&
+	       clock_ms() < atomic_load(&s->ramp->listed_by_ms))
+		poll(NULL, 0, LISTED_LOOK_MS);
+	if (rc && rc != -EAGAIN)
 		return error_set(ENOENT, "ramp_stat", "it was removed");
 	return error_none();
 }

@@ -10,6 +10,9 @@ struct ramp_segment {
 	struct ramp_cluster *ramp;
 	int fd; /* open for as long as it is mapped here */
 	uint64_t id, extent;
+	uint64_t
+		came_in; /* the epoch of the attempt that brought it, whose commit the tables may not
+			     show before ramp->listed_by_ms; 0: they do */
 	void *data;
 	struct stepped_move *steps; /* steps.c's; NULL: it is not connected */
 };

@@ -66,6 +66,17 @@ static bool was_heard(struct ramp_watch *watch, const struct session_msg *msg)
 	return false;
 }
 
+/* Returns the epoch of that segment's last arrival that was heard of. */
+static uint64_t heard_last(const struct ramp_watch *watch, uint64_t id)
+{
+	uint64_t epoch = 0;
+
+	for (size_t i = 0; i < HEARD_MAX; i++)
+		if (watch->heard[i].id == id && watch->heard[i].epoch > epoch)
+			epoch = watch->heard[i].epoch;
+	return epoch;
+}
+
 static void refuse(struct ramp_watch *watch, const struct session_msg *msg)
 {
 	watch->refused = (int)msg->result;
@@ -240,12 +251,15 @@ static void set_receiving(struct ramp_watch *watch, bool receiving)
 static int map_arrived(struct ramp_watch *watch, uint64_t id, int flags, struct ramp_segment **out)
 {
 	struct ramp_segment *ahead;
+	uint64_t came_in;
 
 	pthread_mutex_lock(&watch->lock);
 	ahead = ahead_take(&watch->ahead, id);
+	came_in = heard_last(watch, id);
 	pthread_mutex_unlock(&watch->lock);
 	if (ahead && !flags) {
 		atomic_store(&watch->link.ramp->listed_by_ms, clock_ms() + LISTED_MS);
+		ahead->came_in = came_in;
 		*out = ahead;
 		return error_none();
 	}

@@ -9,7 +9,8 @@
  *   NEW -> MOVING         [join_move]               it is moving there already, for no live request
  *   NEW -> MOVING         [begin_reclaim]           no move: it was rolled back, and is reclaimed
  *   MOVING -> NEW         [move_request_retry]      another prepare is to be aborted first
- *   NEW -> WAITING        [wait_here]               it is still being pulled here, or being aborted
+ *   NEW -> WAITING        [wait_here]               it is still being pulled here, or being aborted;
+ *                                                   taken here, and not committed
  *   WAITING -> NEW        [move_requests_look]      that has ended
  *   NEW -> REMOTE         [move_request_ask_owner]  another node owns it, and is asked
  *   REMOTE -> SEEING      [on_answer]               moved; our tables do not show it yet
@@ -274,12 +275,6 @@ static bool not_in_steps(struct move_request *req, const struct segment_row *row
 
 	if (!req->spec.in_steps)
 		return false;
-	/* A receiver has it as soon as it is taken, which the tables show a little later. */
-	if (row->phase == SEGMENT_MOVING && row->dst == req->t->self &&
-	    row->node == req->spec.dst) {
-		move_request_fail(req, EBUSY, "its arrival here is not committed yet");
-		return true;
-	}
 	if (row->node == req->spec.dst && req->step < SESSION_TAKEN) {
 		move_request_fail(req, EALREADY, "it is on node %s already", dst->name);
 		return true;
@@ -288,6 +283,22 @@ static bool not_in_steps(struct move_request *req, const struct segment_row *row
 		return false;
 	move_node_name(req->t, row->node, owner);
 	move_request_fail(req, EREMOTE, "it is on node %s", owner);
+	return true;
+}
+
+/* A program has it as soon as it is taken here, which the tables show a little later: until then they
+   have it at its source. Returns whether the request waits for that. */
+static bool waits_for_arrival(struct move_request *req, const struct segment_row *row)
+{
+	struct move *m;
+
+	if (row->node == req->t->self || req->spec.dst == req->t->self || req->of_node ||
+	    req->cancelled)
+		return false;
+	m = taken_up(req);
+	if (!m || (m->state != T_TAKEN && m->state != T_SETTLING))
+		return false;
+	wait_here(req, m->state == T_TAKEN ? m : NULL);
 	return true;
 }
 
@@ -322,7 +333,7 @@ void move_request_begin(struct move_request *req)
 		move_request_fail(req, ENOENT, "no such node");
 		return;
 	}
-	if (not_in_steps(req, &row, &node))
+	if (waits_for_arrival(req, &row) || not_in_steps(req, &row, &node))
 		return;
 	if (row.node == req->spec.dst) {
 		bool wait = req->spec.wait_stable && !req->cancelled && row.phase != SEGMENT_STABLE;
