@@ -50,6 +50,7 @@ static int map_range(struct ramp_segment *s, const char *name, int flags, uint64
 		.fd = s->fd,
 		.reason = reason,
 		.ahead = flags & MAP_AHEAD,
+		.session = &s->session,
 	};
 	uint64_t at;
 	int rc;
@@ -63,12 +64,12 @@ static int map_range(struct ramp_segment *s, const char *name, int flags, uint64
 	return 0;
 }
 
-static void unmap_range(void *at, uint64_t len)
+static void unmap_range(const struct ramp_segment *s, uint64_t len)
 {
 	const struct core_calls *core = core_choice();
 
 	if (core)
-		core->unmap(at, len);
+		core->unmap(s->data, len, s->session);
 }
 
 static int read_extent(const struct ramp_segment *s, uint64_t *extent)
@@ -96,7 +97,7 @@ static int map_whole(struct ramp_segment *s, const char *name, int flags)
 		error_set(-rc, name, "its extent can't be read");
 	else
 		rc = map_range(s, name, flags, s->extent);
-	unmap_range(s->data, RAMP_PAGE_BYTES);
+	unmap_range(s, RAMP_PAGE_BYTES);
 	return rc;
 }
 
@@ -344,7 +345,7 @@ EXPORT void ramp_put(struct ramp_segment *s)
 	if (!s)
 		return;
 	steps_forget(s);
-	unmap_range(s->data, s->extent);
+	unmap_range(s, s->extent);
 	close(s->fd);
 	handle_put(s->ramp);
 	free(s);

@@ -14,6 +14,7 @@ struct ramp_segment {
 		came_in; /* the epoch of the attempt that brought it, whose commit the tables may not
 			     show before ramp->listed_by_ms; 0: they do */
 	void *data;
+	uint8_t session;	    /* of its mapping: core_calls.h */
 	struct stepped_move *steps; /* steps.c's; NULL: it is not connected */
 };
 

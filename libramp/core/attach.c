@@ -174,17 +174,28 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 
 /* ---- mmap ---- */
 
-/* Counts each part that is mapped already once more. */
+/* Counts each part that is mapped already once more. A part that has gone from another mount of this
+   machine, where the segment was mapped before, is unmapped: nothing would put it back. */
 static int count_parts(const struct attach *a)
 {
-	uint32_t first, last;
+	uint32_t i, last;
 	int rc;
 
 	futex_lock(&table.lock);
 	table_drop_pending_locked();
-	rc = ranges_isolate(&table.ranges, a->start, a->end, &first, &last);
-	for (; rc == 0 && first < last; first++)
-		table.ranges.at[first].count++;
+	rc = ranges_isolate(&table.ranges, a->start, a->end, &i, &last);
+	for (uint32_t left = rc ? 0 : last - i; left; left--) {
+		struct range *r = &table.ranges.at[i];
+
+		if (r->session == a->session) {
+			r->count++;
+			i++;
+		} else if ((r->flags & RANGE_GONE) && sys_munmap(r->addr, r->len) == 0) {
+			ranges_remove(&table.ranges, i);
+		} else {
+			i++;
+		}
+	}
 	futex_unlock(&table.lock);
 	return rc;
 }
@@ -479,6 +490,8 @@ int attach_mmap(const struct attach_call *given, uint64_t *at)
 		say_outcome(&a, rc);
 	guard_leave(&guard);
 	*at = a.start;
+	if (rc == 0 && call.session)
+		*call.session = a.session;
 	if (rc == 0 && (call.flags & (MAP_LOCKED | MAP_POPULATE)))
 		after_map(&call, *at);
 	return rc;

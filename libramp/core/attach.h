@@ -17,6 +17,7 @@ struct attach_call {
 	/* The segment is on its way to this node: it is mapped as one that has left, and is in its
 	   place when it comes. */
 	bool ahead;
+	uint8_t *session; /* NULL, or becomes the number of its mount's agent in this process */
 };
 /* Reads RAMPFS_FIXED. Once, when the program begins. */
 void attach_init(void);

@@ -18,13 +18,14 @@ struct core_calls {
 	void (*init)(void); /* before any other; may be called again */
 	/* attach_mmap (attach.h). */
 	int (*map)(const struct attach_call *call, uint64_t *at);
-	/* munmap(2) of what `map` has mapped. 0 or a negative errno. */
-	int (*unmap)(void *addr, size_t length);
+	/* munmap(2) of what `map` has mapped, with the `session` that it gave: what another mount of
+	   this machine has put in its place since stays. 0 or a negative errno. */
+	int (*unmap)(void *addr, size_t length, uint8_t session);
 };
 
 /* The shim's. */
 extern const struct core_calls rampfs_core_1;
 
-int core_call_unmap(void *addr, size_t length);
+int core_call_unmap(void *addr, size_t length, uint8_t session);
 
 #endif

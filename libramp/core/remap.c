@@ -93,6 +93,22 @@ int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t 
 	return rc;
 }
 
+int remap_munmap_of(void *addr, uint64_t len, uint8_t session)
+{
+	uint64_t start = (uint64_t)(uintptr_t)addr;
+	struct signal_guard guard;
+	int rc;
+
+	if (!page_aligned(start) || !ends_behind(start, len))
+		return -EINVAL;
+	guard_enter(&guard);
+	futex_lock(&table.lock);
+	rc = table_release_of(start, start + page_up(len), session);
+	futex_unlock(&table.lock);
+	guard_leave(&guard);
+	return rc;
+}
+
 /* Whether the kernel came this far before it failed. *at is the end of the range before; it becomes
    this range's end. */
 static bool is_protected(const struct range *r, uint64_t *at, int prot)

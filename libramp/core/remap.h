@@ -15,6 +15,8 @@
 
 /* unmap_rest is munmap(2) for the parts in between that are not ours; it sets errno. */
 int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t length));
+/* Of that session's mappings alone. */
+int remap_munmap_of(void *addr, uint64_t len, uint8_t session);
 /* pkey: as for pkey_mprotect(2); -1 for mprotect(2). */
 int remap_mprotect(void *addr, uint64_t len, int prot, int pkey);
 /* In place. -ENOTTY: nothing of it is ours. */

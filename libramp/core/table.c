@@ -10,6 +10,8 @@
 #define SWAP_PATIENCE_MS 10000
 #define LOCK_PATIENCE_MS 1000
 
+#define ANY (-1) /* session */
+
 struct mapping_table table;
 
 int table_add(const struct range *range)
@@ -44,24 +46,19 @@ int table_protect(struct range *range, uint8_t prot)
 	return rc;
 }
 
-int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length))
+/* Takes one mapping off the pieces [i, last) of that session (ANY: of all). Returns 0 or the last
+   negative errno. */
+static int release_pieces(uint32_t i, uint32_t last, int session)
 {
-	uint32_t i, last;
-	uint64_t gap_start, gap_end, at = start;
 	int rc, worst = 0;
 
-	rc = ranges_isolate(&table.ranges, start, end, &i, &last);
-	if (rc)
-		return rc;
-	while (unmap_rest && ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
-		rc = unmap_rest((void *)(uintptr_t)gap_start, gap_end - gap_start);
-		if (rc)
-			worst = -errno;
-		at = gap_end;
-	}
 	for (uint32_t left = last - i; left; left--) {
 		struct range *r = &table.ranges.at[i];
 
+		if (session != ANY && r->session != session) {
+			i++;
+			continue;
+		}
 		if (r->count > 1) {
 			r->count--;
 			i++;
@@ -77,6 +74,33 @@ int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, si
 	}
 	ranges_join(&table.ranges);
 	return worst;
+}
+
+int table_release_of(uint64_t start, uint64_t end, uint8_t session)
+{
+	uint32_t i, last;
+	int rc = ranges_isolate(&table.ranges, start, end, &i, &last);
+
+	return rc ? rc : release_pieces(i, last, session);
+}
+
+int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length))
+{
+	uint32_t i, last;
+	uint64_t gap_start, gap_end, at = start;
+	int rc, worst = 0;
+
+	rc = ranges_isolate(&table.ranges, start, end, &i, &last);
+	if (rc)
+		return rc;
+	while (unmap_rest && ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
+		rc = unmap_rest((void *)(uintptr_t)gap_start, gap_end - gap_start);
+		if (rc)
+			worst = -errno;
+		at = gap_end;
+	}
+	rc = release_pieces(i, last, ANY);
+	return rc ? rc : worst;
 }
 
 /* A daemon that dies in the middle of a swap leaves it to the next daemon. */
