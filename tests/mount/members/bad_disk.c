@@ -3,7 +3,7 @@
  *
  * While the file $BAD_DISK exists, which holds an errno, each call that changes something below the directory
  * $BAD_DISK_BELOW fails with it: as on a disk with errors (EIO), or a file system that the kernel has made
- * read-only (EROFS). What can be read is read still. The memory of segments, in its store/, is no disk.
+ * read-only (EROFS). It can still be read. The memory of segments, in its store/, is no disk.
  */
 #include <dlfcn.h>
 #include <errno.h>
