@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #undef ibv_reg_mr
@@ -552,26 +553,49 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	return 0;
 }
 
+static __thread bool dials; /* this thread connects */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	uint64_t ms = dials && clock == CLOCK_MONOTONIC ? atomic_load(&fake_rdma.dial_ms) : 0;
+
+	if (!ms)
+		return __real_clock_gettime(clock, now);
+	*now = (struct timespec){.tv_sec = (time_t)(ms / 1000)};
+	return 0;
+}
+
+/* Sends `bad` where the test has set that, else `good`. */
+static void fake_resolve(struct fake_id *id, enum rdma_cm_event_type good,
+			 enum rdma_cm_event_type bad)
+{
+	const bool fails = atomic_load(&fake_rdma.answer) == (int)bad;
+
+	pthread_mutex_lock(&lock);
+	fake_send(id, fails ? bad : good, fails ? -EHOSTUNREACH : 0, NULL, 0);
+	pthread_mutex_unlock(&lock);
+}
+
 int rdma_resolve_addr(struct rdma_cm_id *of, struct sockaddr *from, struct sockaddr *to, int ms)
 {
 	struct fake_id *id = (struct fake_id *)of;
 
 	(void)from;
 	(void)ms;
+	dials = true;
 	of->verbs = &context;
 	id->port = ntohs(((struct sockaddr_in *)to)->sin_port);
-	pthread_mutex_lock(&lock);
-	fake_send(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
-	pthread_mutex_unlock(&lock);
+	fake_resolve(id, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR);
 	return 0;
 }
 
 int rdma_resolve_route(struct rdma_cm_id *of, int ms)
 {
 	(void)ms;
-	pthread_mutex_lock(&lock);
-	fake_send((struct fake_id *)of, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
-	pthread_mutex_unlock(&lock);
+	fake_resolve((struct fake_id *)of, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR);
 	return 0;
 }
 
@@ -633,8 +657,12 @@ static bool fake_request(struct fake_id *from, uint16_t port, const void *data, 
 int rdma_connect(struct rdma_cm_id *of, struct rdma_conn_param *param)
 {
 	struct fake_id *id = (struct fake_id *)of;
-	int code = atomic_load(&fake_rdma.connect_errno), answer = atomic_load(&fake_rdma.answer);
+	int code, answer = atomic_load(&fake_rdma.answer);
 
+	atomic_fetch_add(&fake_rdma.connects, 1);
+	while (atomic_load(&fake_rdma.block))
+		usleep(1000);
+	code = atomic_load(&fake_rdma.connect_errno);
 	if (code) {
 		errno = code;
 		return -1;
@@ -642,7 +670,10 @@ int rdma_connect(struct rdma_cm_id *of, struct rdma_conn_param *param)
 	pthread_mutex_lock(&lock);
 	memcpy(overheard, param->private_data, sizeof(overheard));
 	overheard_port = id->port;
-	if (answer)
+	if (atomic_load(&fake_rdma.mute))
+		atomic_fetch_sub(&fake_rdma.mute, 1);
+	else if (answer && answer != RDMA_CM_EVENT_ADDR_ERROR &&
+		 answer != RDMA_CM_EVENT_ROUTE_ERROR)
 		fake_send(id, (enum rdma_cm_event_type)answer, -ETIMEDOUT, NULL, 0);
 	else if (!fake_request(id, id->port, param->private_data, param->private_data_len))
 		fake_send(id, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);

@@ -22,15 +22,21 @@ struct fake_rdma {
 	atomic_int status; /* enum ibv_wc_status of the next READ, which loses its queue pair */
 	atomic_bool hold;  /* READs are not done, and complete never */
 	atomic_int connect_errno; /* of rdma_connect itself */
-	atomic_int answer;  /* enum rdma_cm_event_type in answer to rdma_connect; 0: as it is */
-	atomic_bool silent; /* the other end hears of no end */
-	atomic_bool forge;  /* a byte of each answer's private data is another one */
+	/* enum rdma_cm_event_type in answer to rdma_connect, or, ADDR_ERROR and ROUTE_ERROR, to what resolves; 0: as
+	   it is */
+	atomic_int answer;
+	atomic_uint mute;	  /* how many rdma_connect nothing answers */
+	atomic_bool block;	  /* while it is set rdma_connect does not return, as with iWARP */
+	_Atomic uint64_t dial_ms; /* what a thread that connects takes for the time; 0: as it is */
+	atomic_bool silent;	  /* the other end hears of no end */
+	atomic_bool forge;	  /* a byte of each answer's private data is another one */
 	/* Figures. */
 	atomic_uint regions;  /* registered for remote reads, now */
 	atomic_uint objects;  /* all that must be freed, now */
 	atomic_uint reads;    /* done */
 	atomic_uint refused;  /* READs with a key, an address or a domain that is wrong */
 	atomic_uint rejected; /* requests to connect */
+	atomic_uint connects; /* calls of rdma_connect */
 };
 
 extern struct fake_rdma fake_rdma;

@@ -1,11 +1,9 @@
 /*
  * Reads over RDMA, by a device in this process (fake_rdma): what is read how, and each way in which
- * it fails. Whatever fails, the bytes come, and come right, over TCP.
+ * it fails. Whatever fails, the bytes come, and come right, over TCP. (test_verbs_dial.c has how a queue
+ * pair is connected.)
  */
 #include <errno.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,203 +12,7 @@
 
 #include "fake_rdma.h"
 #include "transport/verbs/proof.h"
-#include "transport_node.h"
-
-#define PAGE  ((size_t)RAMP_PAGE_BYTES)
-#define PAGES ((size_t)1024)
-#define HOLE  ((size_t)512) /* pages from here on are a hole, 16 of them */
-#define BYTES (PAGES * PAGE)
-
-/* ---- a source's memory --------------------------------------------------------------------- */
-
-static int image_fd;
-static uint8_t *image;
-
-static bool no_hole; /* all of it is data */
-
-static bool in_hole(uint64_t page)
-{
-	return !no_hole && page >= HOLE && page < HOLE + 16;
-}
-
-static int image_piece(void *arg, uint64_t offset, size_t len, const void **data, uint64_t *out_len)
-{
-	bool hole = in_hole(offset / PAGE);
-	uint64_t n = 0;
-
-	(void)arg;
-	while (n < len && in_hole((offset + n) / PAGE) == hole)
-		n += PAGE;
-	*data = hole ? NULL : image + offset;
-	*out_len = n;
-	return 0;
-}
-
-static void image_done(void *arg, const void *data, size_t len, size_t left)
-{
-	(void)arg;
-	(void)data;
-	(void)len;
-	(void)left;
-}
-
-static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
-{
-	uint64_t page = from / PAGE;
-
-	(void)arg;
-	if (page >= PAGES)
-		return 0;
-	if (in_hole(page))
-		page = HOLE + 16;
-	*offset = page * PAGE;
-	*len = ((page < HOLE && !no_hole ? HOLE : PAGES) - page) * PAGE;
-	return 1;
-}
-
-static const struct tp_export_ops image_ops = {image_piece, image_done, image_next_run};
-
-/* ---- two nodes ----------------------------------------------------------------------------- */
-
-static struct node s, t;
-static struct tp_key key;
-static uint8_t *dst;
-static struct tp_conn *conn;
-static struct ramp_err err;
-
-static void open_node(struct node *node, ramp_node_t id, enum transport_choice choice)
-{
-	const struct node_identity who = {.key = 'k', .cluster = 'c', .incarnation = 0x50 + id};
-	struct transport_config config = {.choice = choice, .address = "127.0.0.1:7"};
-
-	*node = (struct node){0};
-	node_start(node, id, who);
-	config.peers = node->peers;
-	config.loop = node->loop;
-	ck_assert_msg(transport_open(&config, &node->tp, &err) == 0, "%s", err.text);
-}
-
-static void export_to(ramp_node_t reader)
-{
-	const struct tp_export export = {
-		.key = key, .reader = reader, .map_fd = image_fd, .size = BYTES, .ops = &image_ops};
-
-	ck_assert_int_eq(s.tp->ops->export(s.tp, &export, &err), 0);
-}
-
-static void begin(enum transport_choice choice_s, enum transport_choice choice_t)
-{
-	image_fd = memfd_create("image", MFD_CLOEXEC);
-	ck_assert_int_eq(ftruncate(image_fd, (off_t)BYTES), 0);
-	image = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, image_fd, 0);
-	dst = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	for (size_t i = 0; i < PAGES; i++)
-		if (!in_hole(i))
-			memset(image + i * PAGE, (int)(i * 37 % 251 + 1), PAGE);
-	key = tp_key_of_attempt(5000, (struct ramp_attempt){3, ramp_random64()});
-	open_node(&s, 1, choice_s);
-	open_node(&t, 2, choice_t);
-	nodes_join(&s, &t);
-	export_to(2);
-}
-
-static void link_to_source(enum tp_class class)
-{
-	ck_assert_int_eq(t.tp->ops->connect(t.tp, 1, 0x51, class, &conn, &err), 0);
-	wait_until(t.tp->ops->state(conn, &err) != TP_CONNECTING);
-	ck_assert_msg(t.tp->ops->state(conn, &err) == TP_READY, "%s", err.text);
-}
-
-static void end(void)
-{
-	if (conn)
-		t.tp->ops->close(conn);
-	conn = NULL;
-	s.tp->ops->unexport(s.tp, &key);
-	ck_assert_uint_eq(fake_rdma.regions, 0);
-	node_stop(&t);
-	node_stop(&s);
-	ck_assert_uint_eq(fake_rdma.objects, 0);
-	munmap(image, BYTES);
-	munmap(dst, BYTES);
-	close(image_fd);
-}
-
-static struct tp_peer figures(struct node *node, ramp_node_t of)
-{
-	struct tp_peer peer = {.node = of};
-
-	node->tp->ops->peer(node->tp, &peer);
-	return peer;
-}
-
-/* Waits for the end of one read, whose pages are then as the source has them. */
-static int reap_all(unsigned n)
-{
-	struct tp_done done[4];
-	struct pollfd pollfd = {.events = POLLIN};
-	uint32_t events;
-	int result = 0;
-
-	for (int turn = 0; n && turn < 2000; turn++) {
-		int got = t.tp->ops->reap(conn, done, 4, 0);
-
-		if (got < 0)
-			return got;
-		for (int i = 0; i < got; i++) {
-			result = done[i].result ? done[i].result : result;
-			n -= !done[i].more;
-		}
-		pollfd.fd = t.tp->ops->fd(conn, &events);
-		if (n && !got)
-			poll(&pollfd, 1, 20);
-	}
-	ck_assert_uint_eq(n, 0);
-	return result;
-}
-
-static void post(size_t first, size_t count)
-{
-	const struct tp_read read = {.key = key,
-				     .offset = first * PAGE,
-				     .len = (uint32_t)(count * PAGE),
-				     .dst = dst + first * PAGE,
-				     .cookie = first};
-
-	memset(dst + first * PAGE, 0, count * PAGE);
-	ck_assert_int_eq(t.tp->ops->read(conn, &read), 0);
-}
-
-static void check_pages(size_t first, size_t count)
-{
-	ck_assert_int_eq(memcmp(dst + first * PAGE, image + first * PAGE, count * PAGE), 0);
-}
-
-static void read_pages(size_t first, size_t count)
-{
-	post(first, count);
-	ck_assert_int_eq(reap_all(1), 0);
-	check_pages(first, count);
-}
-
-/* True once a read of page 0 would be a READ. */
-static bool is_rdma(void)
-{
-	struct tp_done done;
-
-	t.tp->ops->state(conn, NULL);
-	t.tp->ops->reap(conn, &done, 1, 0);
-	return t.tp->ops->lands(conn, &key, 0);
-}
-
-/* The connection has a queue pair, and all regions. */
-static void begin_rdma(enum tp_class class)
-{
-	begin(TRANSPORT_AUTO, TRANSPORT_VERBS);
-	link_to_source(class);
-	read_pages(0, 1);
-	wait_until(is_rdma() && t.tp->ops->lands(conn, &key, (HOLE + 16) * PAGE));
-}
+#include "verbs_world.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -219,7 +21,7 @@ static void check_reads(enum tp_class class)
 	struct tp_stats before, after;
 	uint64_t reads;
 
-	begin_rdma(class);
+	world_begin_rdma(class);
 	reads = fake_rdma.reads;
 	s.tp->ops->stats(s.tp, &before);
 	read_pages(0, 1);
@@ -239,7 +41,7 @@ static void check_reads(enum tp_class class)
 	ck_assert_uint_eq(figures(&s, 2).registered_bytes, BYTES - 16 * PAGE);
 	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
 	ck_assert_uint_eq(figures(&t, 1).reading, 1);
-	end();
+	world_end();
 }
 
 START_TEST(covered_pages_are_read_without_the_source)
@@ -250,30 +52,30 @@ END_TEST
 
 START_TEST(a_span_ends_where_the_transport_changes)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), HOLE * PAGE);
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 7 * PAGE, 3 * PAGE), 3 * PAGE);
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, HOLE * PAGE, 100 * PAGE), 16 * PAGE);
 	ck_assert(!t.tp->ops->lands(conn, &key, HOLE * PAGE));
 	read_pages(HOLE, 16);	  /* a hole, of which TCP tells */
 	read_pages(HOLE - 1, 18); /* more than a span: TCP's */
-	end();
+	world_end();
 	/* A page fault waits for no registration. */
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 64 << 10);
-	end();
+	world_end();
 }
 END_TEST
 
 START_TEST(nothing_is_registered_before_the_reader_asks)
 {
-	begin(TRANSPORT_VERBS, TRANSPORT_TCP);
+	world_begin(TRANSPORT_VERBS, TRANSPORT_TCP);
 	link_to_source(TP_PREFETCH);
 	ck_assert_str_eq(t.tp->ops->name, "tcp");
 	read_pages(0, 100);
 	usleep(50000);
 	ck_assert_uint_eq(fake_rdma.regions, 0);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -283,7 +85,7 @@ START_TEST(a_node_without_a_device_reads_over_tcp)
 	struct tp *none = NULL;
 
 	atomic_store(_i ? &fake_rdma.no_device : &fake_rdma.no_address, true);
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
 	link_to_source(TP_DEMAND);
 	read_pages(0, 100);
 	ck_assert(!figures(&t, 1).offers);
@@ -293,7 +95,7 @@ START_TEST(a_node_without_a_device_reads_over_tcp)
 	ck_assert_ptr_nonnull(strstr(err.text, "transport=verbs: "));
 	ck_assert_uint_eq(fake_rdma.objects, 0);
 	/* That took the data connections. */
-	end();
+	world_end();
 }
 END_TEST
 
@@ -311,16 +113,25 @@ static void check_recovers(void)
 	wait_until(is_rdma());
 	read_pages(0, 16);
 	ck_assert_uint_eq(figures(&t, 1).reading, 1);
-	end();
+	world_end();
+}
+
+static bool is_own_fault(enum ibv_wc_status status)
+{
+	return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_QP_OP_ERR ||
+	       status == IBV_WC_LOC_PROT_ERR;
 }
 
 START_TEST(a_completion_that_is_no_success)
 {
-	begin_rdma(_i % 2 ? TP_DEMAND : TP_PREFETCH);
+	world_begin_rdma(_i % 2 ? TP_DEMAND : TP_PREFETCH);
 	atomic_store(&fake_rdma.status, _i + 1);
 	post(600, 300);
 	post(0, 16);
 	check_recovers();
+	/* A READ that this end itself refuses is a bug, and said to be one. */
+	ck_assert_uint_eq(said("error: "), is_own_fault((enum ibv_wc_status)(_i + 1)));
+	ck_assert_uint_eq(said("this is a bug of rampfs"), said("error: "));
 }
 END_TEST
 
@@ -330,7 +141,7 @@ static const enum rdma_cm_event_type events[] = {
 
 START_TEST(an_event_that_ends_a_connection)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	atomic_store(&fake_rdma.hold, true);
 	post(600, 300);
 	post(0, 16);
@@ -343,41 +154,12 @@ END_TEST
 
 START_TEST(reads_that_never_complete)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	atomic_store(&fake_rdma.hold, true);
 	post(600, 300);
 	post(0, 16);
 	atomic_store(&fake_rdma.hold, false);
 	check_recovers();
-}
-END_TEST
-
-static const enum rdma_cm_event_type answers[] = {
-	RDMA_CM_EVENT_ADDR_ERROR,  RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_CONNECT_ERROR,
-	RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED,    RDMA_CM_EVENT_DEVICE_REMOVAL};
-
-START_TEST(a_connection_that_is_not_made)
-{
-	if (_i < 6)
-		atomic_store(&fake_rdma.answer, (int)answers[_i]);
-	else if (_i == 6)
-		atomic_store(&fake_rdma.connect_errno, ECONNREFUSED);
-	else
-		atomic_store(&fake_rdma.forge, true); /* the source does not prove itself */
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
-	link_to_source(TP_DEMAND);
-	for (int i = 0; i < 30; i++) {
-		read_pages(0, 100);
-		ck_assert(!is_rdma());
-		usleep(5000);
-	}
-	ck_assert_uint_eq(fake_rdma.regions, 0); /* no key before both ends are proved */
-	atomic_store(&fake_rdma.answer, 0);
-	atomic_store(&fake_rdma.connect_errno, 0);
-	atomic_store(&fake_rdma.forge, false);
-	wait_until(is_rdma());
-	read_pages(0, 100);
-	end();
 }
 END_TEST
 
@@ -387,20 +169,20 @@ START_TEST(memory_that_cannot_be_registered)
 	static const enum tp_left why[] = {TP_LEFT_MEMORY, TP_LEFT_CUT, TP_LEFT_OTHER};
 
 	atomic_store(&fake_rdma.reg_errno, codes[_i]);
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
 	link_to_source(TP_PREFETCH);
 	read_pages(0, 1);
 	wait_until((is_rdma(), figures(&s, 2).left[why[_i]] == 2));
 	ck_assert(!is_rdma());
 	read_pages(0, 500);
 	ck_assert_uint_eq(figures(&s, 2).chunks, 0);
-	end();
+	world_end();
 }
 END_TEST
 
 START_TEST(a_place_that_cannot_be_registered)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	atomic_store(&fake_rdma.local_errno, ENOMEM);
 	read_pages(0, 500);
 	atomic_store(&fake_rdma.local_errno, 0);
@@ -410,20 +192,20 @@ START_TEST(a_place_that_cannot_be_registered)
 	atomic_store(&fake_rdma.post_errno, 0);
 	read_pages(0, 500);
 	ck_assert_uint_eq(figures(&t, 1).read_bytes, 500 * PAGE);
-	end();
+	world_end();
 }
 END_TEST
 
 /* What recv(2) says over TCP where the store is full. */
 START_TEST(a_place_without_room)
 {
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	post(7, 2);
 	ck_assert_int_eq(munmap(dst + 8 * PAGE, PAGE), 0);
 	ck_assert_int_eq(reap_all(1), -ENOTCONN);
 	ck_assert_int_eq(t.tp->ops->state(conn, &err), TP_FAILED);
 	ck_assert_int_eq(err.code, EFAULT);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -434,7 +216,7 @@ static bool has_device(struct node *node, ramp_node_t other)
 
 START_TEST(a_device_that_is_taken_away)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	atomic_store(&fake_rdma.hold, true);
 	post(0, 16);
 	if (_i) {
@@ -452,7 +234,7 @@ START_TEST(a_device_that_is_taken_away)
 	else
 		wait_until(fake_rdma.objects == 0 && fake_rdma_is_closed());
 	read_pages(0, 500);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -465,7 +247,7 @@ START_TEST(a_device_that_only_says_something)
 	};
 	uint64_t reads;
 
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	reads = fake_rdma.reads;
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		fake_rdma_async(types[i]);
@@ -474,7 +256,7 @@ START_TEST(a_device_that_only_says_something)
 	}
 	ck_assert_uint_eq(fake_rdma.reads - reads, sizeof(types) / sizeof(types[0]));
 	ck_assert_uint_eq(figures(&t, 1).again, 0);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -486,7 +268,7 @@ START_TEST(a_key_that_has_been_taken_back)
 	uint32_t rkey, len;
 	uint8_t byte[8];
 
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	ck_assert(fake_rdma_region(&address, &rkey, &len));
 	ck_assert_int_eq(fake_rdma_read(0, address, rkey, byte, 8), IBV_WC_SUCCESS);
 	ck_assert_int_eq(fake_rdma_read(0, address, rkey + 1, byte, 8), IBV_WC_REM_ACCESS_ERR);
@@ -504,7 +286,7 @@ START_TEST(a_key_that_has_been_taken_back)
 	wait_until(is_rdma());
 	ck_assert(fake_rdma_region(&again, &rkey, &len));
 	ck_assert_uint_gt(again, address);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -516,7 +298,7 @@ START_TEST(another_node_with_the_right_key)
 	uint32_t rkey, len;
 	uint8_t byte[8];
 
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	mine = conn;
 	open_node(&other, 3, TRANSPORT_VERBS);
 	nodes_join(&s, &other);
@@ -529,13 +311,13 @@ START_TEST(another_node_with_the_right_key)
 	other.tp->ops->close(conn);
 	conn = mine;
 	node_stop(&other);
-	end();
+	world_end();
 }
 END_TEST
 
 START_TEST(a_connection_whose_end_is_not_heard)
 {
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	atomic_store(&fake_rdma.silent, true);
 	t.tp->ops->close(conn);
 	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
@@ -545,7 +327,7 @@ START_TEST(a_connection_whose_end_is_not_heard)
 	wait_until(figures(&s, 2).read_by == 1); /* the new one */
 	read_pages(0, 16);
 	ck_assert_uint_eq(figures(&t, 1).lost, 0);
-	end();
+	world_end();
 	atomic_store(&fake_rdma.silent, false);
 }
 END_TEST
@@ -554,26 +336,26 @@ END_TEST
 START_TEST(a_port_that_is_taken)
 {
 	atomic_store(&fake_rdma.taken_ports, 3);
-	begin(TRANSPORT_VERBS, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_VERBS, TRANSPORT_AUTO);
 	ck_assert_uint_eq(atomic_load(&fake_rdma.taken_ports), 0);
 	link_to_source(TP_DEMAND);
 	read_pages(0, 1);
 	wait_until(is_rdma());
-	end();
+	world_end();
 }
 END_TEST
 
 START_TEST(a_connection_that_is_expected)
 {
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
 	wait_until(figures(&t, 1).offers);
 	t.tp->ops->expect(t.tp, 1);
 	t.tp->ops->expect(t.tp, 1); /* nothing more */
 	wait_until(figures(&s, 2).read_by == 2);
-	usleep(20000);
 	ck_assert_uint_eq(figures(&t, 1).reading, 0);
 	link_to_source(TP_DEMAND);
-	ck_assert_uint_eq(figures(&t, 1).reading, 1);
+	wait_until((is_rdma(), figures(&t, 1).reading == 1));
+	ck_assert_uint_eq(fake_rdma.connects, 2); /* so it is one of those */
 	t.tp->ops->expect(t.tp, 1); /* nothing that would end the one in use */
 	read_pages(0, 1);
 	wait_until(is_rdma());
@@ -583,7 +365,7 @@ START_TEST(a_connection_that_is_expected)
 		fake_rdma_remove();
 		wait_until((is_rdma(), fake_rdma.objects == 0));
 	}
-	end();
+	world_end();
 }
 END_TEST
 
@@ -592,7 +374,7 @@ START_TEST(regions_are_asked_for_beside_the_hello)
 {
 	struct tp_stats stats;
 
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
 	wait_until(figures(&t, 1).offers);
 	t.tp->ops->expect(t.tp, 1);
 	wait_until(figures(&s, 2).read_by == 2);
@@ -603,7 +385,7 @@ START_TEST(regions_are_asked_for_beside_the_hello)
 	s.tp->ops->stats(s.tp, &stats);
 	ck_assert_uint_eq(stats.served_reads, 0);
 	ck_assert_uint_eq(figures(&t, 1).reads, 1);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -611,7 +393,7 @@ END_TEST
 START_TEST(the_first_chunk_is_small)
 {
 	no_hole = true;
-	begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
 	link_to_source(TP_PREFETCH);
 	read_pages(0, 1);
 	wait_until((is_rdma(), figures(&s, 2).registered_bytes == BYTES));
@@ -620,14 +402,14 @@ START_TEST(the_first_chunk_is_small)
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, BYTES), 512 * PAGE);
 	read_pages(500, 12);
 	read_pages(512, 512);
-	end();
+	world_end();
 	no_hole = false;
 }
 END_TEST
 
 START_TEST(regions_go_when_the_reader_has_them)
 {
-	begin_rdma(TP_PREFETCH);
+	world_begin_rdma(TP_PREFETCH);
 	ck_assert_uint_eq(fake_rdma.regions, 2);
 	t.tp->ops->arrived(conn, &key, (HOLE - 1) * PAGE);
 	t.tp->ops->arrived(conn, &key, HOLE * PAGE);
@@ -642,7 +424,7 @@ START_TEST(regions_go_when_the_reader_has_them)
 	ck_assert_uint_eq(t.tp->ops->span(conn, &key, 0, 600 * PAGE), HOLE * PAGE);
 	read_pages(0, HOLE);
 	read_pages(HOLE + 16, 100);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -651,7 +433,7 @@ START_TEST(a_request_that_proves_nothing)
 	uint8_t heard[PROOF_BYTES], data[PROOF_BYTES] = {0};
 	uint16_t port;
 
-	begin_rdma(TP_DEMAND);
+	world_begin_rdma(TP_DEMAND);
 	port = fake_rdma_overheard(heard);
 	ck_assert(!fake_rdma_knock(port, NULL, 0));
 	ck_assert(!fake_rdma_knock(port, data, 55));
@@ -665,7 +447,7 @@ START_TEST(a_request_that_proves_nothing)
 	ck_assert_uint_eq(figures(&s, 2).read_by, 1);
 	read_pages(0, 16);
 	ck_assert_uint_eq(figures(&t, 1).lost, 0);
-	end();
+	world_end();
 }
 END_TEST
 
@@ -683,7 +465,6 @@ int main(void)
 	tcase_add_loop_test(tc, a_completion_that_is_no_success, 0, IBV_WC_GENERAL_ERR);
 	tcase_add_loop_test(tc, an_event_that_ends_a_connection, 0, 6);
 	tcase_add_test(tc, reads_that_never_complete);
-	tcase_add_loop_test(tc, a_connection_that_is_not_made, 0, 8);
 	tcase_add_loop_test(tc, memory_that_cannot_be_registered, 0, 3);
 	tcase_add_test(tc, a_place_that_cannot_be_registered);
 	tcase_add_test(tc, a_place_without_room);

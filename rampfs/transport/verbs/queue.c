@@ -38,6 +38,7 @@
 struct queue {
 	const struct queue_config *config; /* until it is connected */
 	uint64_t deadline_ms;
+	uint64_t life; /* of the source, proved */
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
@@ -233,7 +234,13 @@ static int queue_prove(struct queue *queue, struct ramp_err *err)
 	rdma_ack_cm_event(event);
 	if (!rc && answer.life != config->to.life)
 		rc = ramp_err_set(err, ESTALE, "its daemon has started again");
+	queue->life = answer.life;
 	return rc;
+}
+
+uint64_t queue_life(const struct queue *queue)
+{
+	return queue->life;
 }
 
 static atomic_uint queues;
@@ -390,6 +397,19 @@ static int queue_store(const struct queue *queue, unsigned slot)
 	return 0;
 }
 
+/* Says why a READ has failed. Where this end's adapter refuses what was posted, its lengths or its keys are
+   wrong: no state of the network or of the source leads there. */
+static int queue_failed(enum ibv_wc_status status, struct ramp_err *err)
+{
+	if (status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_LEN_ERR ||
+	    status == IBV_WC_LOC_QP_OP_ERR)
+		log_error("RDMA: the device refuses a READ that was posted here (%s): "
+			  "this is a bug of rampfs; its pages come over TCP",
+			  ibv_wc_status_str(status));
+	return ramp_err_set(err, status == IBV_WC_RETRY_EXC_ERR ? ETIMEDOUT : EIO, "%s",
+			    ibv_wc_status_str(status));
+}
+
 /* Takes one completion. 0: the READ is done. */
 static int queue_complete(struct queue *queue, const struct ibv_wc *wc, struct ramp_err *err)
 {
@@ -397,8 +417,7 @@ static int queue_complete(struct queue *queue, const struct ibv_wc *wc, struct r
 	int rc = 0;
 
 	if (wc->status != IBV_WC_SUCCESS)
-		return ramp_err_set(err, wc->status == IBV_WC_RETRY_EXC_ERR ? ETIMEDOUT : EIO, "%s",
-				    ibv_wc_status_str(wc->status));
+		return queue_failed(wc->status, err);
 	if (slot >= TP_QUEUE_MAX || !queue->reads[slot].len)
 		return ramp_err_set(err, EPROTO, "a completion of no read");
 	if (!queue->reads[slot].mr)

@@ -36,6 +36,8 @@ struct queue_config {
 
 /* Connects, within 5 s unless the kernel itself waits longer (iWARP). Blocks. 0, or a negative errno. */
 int queue_connect(const struct queue_config *config, struct queue **out, struct ramp_err *err);
+/* Returns the life that the source has proved. */
+uint64_t queue_life(const struct queue *queue);
 /* Ends it. When this returns nothing lands any more. */
 void queue_close(struct queue *queue);
 /* True: this process has queue pairs of its own making, or is about to. Any thread. */

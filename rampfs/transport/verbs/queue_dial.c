@@ -1,5 +1,5 @@
 /*
- * Connecting a queue pair, in a thread of its own. See dial.h.
+ * Connecting a queue pair, in a thread of its own. See queue_dial.h.
  */
 #include "queue_dial.h"
 
@@ -113,7 +113,8 @@ static struct queue_dial *queue_dial_make(struct verbs *verbs, struct verbs_node
 	dial->config.class = class;
 	dial->config.self = peers_self(verbs->peers)->node;
 	dial->config.life = verbs->life;
-	dial->config.abandoned = &dial->abandoned;
+	/* Of one that is made ahead only the daemon's end makes the result useless. */
+	dial->config.abandoned = ahead ? &verbs->stop : &dial->abandoned;
 	dial->node = node;
 	dial->ahead = ahead;
 	atomic_init(&dial->refs, ahead ? 1 : 2);

@@ -73,7 +73,8 @@ struct verbs_conn {
 	struct keys keys;
 	uint64_t ask_ms; /* when to look which keys are to be asked for */
 
-	uint64_t connection; /* the queue pair's; 0: none; protected by verbs->lock */
+	/* The queue pair's, and its source's. 0: none. Protected by verbs->lock. */
+	uint64_t connection, life;
 	STAILQ_HEAD(, verbs_conn_mail) mail; /* protected by verbs->lock */
 	atomic_bool has_mail;
 };
@@ -102,10 +103,11 @@ static int verbs_conn_watch(struct verbs_conn *conn, int fd)
 	return epoll_ctl(conn->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-static void verbs_conn_set_connection(struct verbs_conn *conn, uint64_t connection)
+static void verbs_conn_set_connection(struct verbs_conn *conn, uint64_t connection, uint64_t life)
 {
 	pthread_mutex_lock(&conn->verbs->lock);
 	conn->connection = connection;
+	conn->life = life;
 	pthread_mutex_unlock(&conn->verbs->lock);
 }
 
@@ -138,7 +140,7 @@ static void verbs_conn_drop_queue(struct verbs_conn *conn)
 	queue_close(conn->queue);
 	conn->queue = NULL;
 	atomic_fetch_sub(&conn->node->reading, 1);
-	verbs_conn_set_connection(conn, 0);
+	verbs_conn_set_connection(conn, 0, 0);
 	keys_forget(&conn->keys);
 }
 
@@ -230,7 +232,7 @@ static void verbs_conn_queue_up(struct verbs_conn *conn, struct queue *queue)
 	/* Without a descriptor its owner looks all the same, a few times a second. */
 	for (int i = 0; i < 2; i++)
 		(void)verbs_conn_watch(conn, fds[i]);
-	verbs_conn_set_connection(conn, ramp_random64());
+	verbs_conn_set_connection(conn, ramp_random64(), queue_life(queue));
 	conn->ask_ms = 0;
 	log_debug("reading from node %u over RDMA (%s)", conn->node->node,
 		  conn->class == TP_DEMAND ? "demand" : "prefetch");
@@ -397,7 +399,8 @@ void verbs_conn_regions(struct verbs *verbs, ramp_node_t from, struct message_re
 		mail->told = *told;
 	pthread_mutex_lock(&verbs->lock);
 	LIST_FOREACH (conn, &verbs->conns, entry)
-		if (mail && conn->node->node == from && conn->connection == told->connection) {
+		if (mail && conn->node->node == from && conn->connection == told->connection &&
+		    conn->life == told->life) {
 			STAILQ_INSERT_TAIL(&conn->mail, mail, entry);
 			atomic_store(&conn->has_mail, true);
 			(void)!write(conn->wake, &(uint64_t){1}, sizeof(uint64_t));
