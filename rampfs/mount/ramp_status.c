@@ -29,6 +29,22 @@ static bool is_rdma(struct mount *m, ramp_node_t node)
 	return pull_rdma(m->config.pull, &peer) && (peer.offers || node == m->self);
 }
 
+/* By enum tp_left. */
+static const char *const left_reasons[TP_LEFT_REASONS] = {"short", "memory", "cut", "other"};
+
+/* Writes the figures of RDMA with another node, while this one has a device. */
+static void put_rdma_words(struct mount *m, ramp_node_t node, FILE *out)
+{
+	struct tp_peer peer = {.node = node};
+
+	if (node == m->self || !pull_rdma(m->config.pull, &peer))
+		return;
+	fprintf(out, " rdma_queue_pairs=%u rdma_registered_bytes=%" PRIu64,
+		peer.reading + peer.read_by, peer.registered_bytes);
+	for (int why = 0; why < TP_LEFT_REASONS; why++)
+		fprintf(out, " rdma_%s_parts=%" PRIu64, left_reasons[why], peer.left[why]);
+}
+
 void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 {
 	ramp_node_t leader = meta_leader(m->config.meta);
@@ -37,13 +53,13 @@ void status_put_nodes(struct mount *m, const struct node_list *nodes, FILE *out)
 		const struct node_row *row = &nodes->row[i];
 
 		fprintf(out,
-			"%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64
-			" transport=%s%s%s%s\n",
+			"%s %s %s %s capacity=%" PRIu64 " incarnation=%016" PRIx64 " transport=%s",
 			row->name, row->role == NODE_VOTER ? "voter" : "standby",
 			facts_node_state(m, row), row->address, row->capacity, row->incarnation,
-			is_rdma(m, row->node) ? "verbs" : "tcp",
-			row->node == leader ? " leader" : "", row->node == m->self ? " here" : "",
-			has_no_vote(m, row) ? " no-vote" : "");
+			is_rdma(m, row->node) ? "verbs" : "tcp");
+		put_rdma_words(m, row->node, out);
+		fprintf(out, "%s%s%s\n", row->node == leader ? " leader" : "",
+			row->node == m->self ? " here" : "", has_no_vote(m, row) ? " no-vote" : "");
 	}
 }
 
@@ -60,6 +76,34 @@ static void put_bytes(FILE *out, uint64_t bytes)
 		unit++;
 	}
 	fprintf(out, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
+}
+
+/* Writes "  RDMA", and of another node "  RDMA: 2 queue pairs, 48.0 MiB registered, 3 parts over TCP (short 1, cut 2)". */
+static void put_rdma(struct mount *m, ramp_node_t node, FILE *out)
+{
+	struct tp_peer peer = {.node = node};
+	uint64_t parts = 0;
+	bool first = true;
+
+	fputs("  RDMA", out);
+	if (node == m->self)
+		return;
+	pull_rdma(m->config.pull, &peer);
+	fprintf(out, ": %u queue pairs, ", peer.reading + peer.read_by);
+	put_bytes(out, peer.registered_bytes);
+	fputs(" registered", out);
+	for (int why = 0; why < TP_LEFT_REASONS; why++)
+		parts += peer.left[why];
+	if (!parts)
+		return;
+	fprintf(out, ", %" PRIu64 " parts over TCP (", parts);
+	for (int why = 0; why < TP_LEFT_REASONS; why++) {
+		if (!peer.left[why])
+			continue;
+		fprintf(out, "%s%s %" PRIu64, first ? "" : ", ", left_reasons[why], peer.left[why]);
+		first = false;
+	}
+	fputc(')', out);
 }
 
 /* Writes a name into a line, with newlines and control characters escaped. With `whole` a backslash
@@ -312,10 +356,13 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 	fprintf(out, "programs: %u, with %u mappings\n", programs.sessions, programs.attachments);
 	fprintf(out, "requests waiting: %u\n", park_count(m->park));
 	fprintf(out, "\nnodes: %zu\n", nodes->n);
-	for (size_t i = 0; i < nodes->n; i++)
-		fprintf(out, "  %s  %s  %s%s\n", nodes->row[i].name,
-			facts_node_state(m, &nodes->row[i]), nodes->row[i].address,
-			is_rdma(m, nodes->row[i].node) ? "  RDMA" : "");
+	for (size_t i = 0; i < nodes->n; i++) {
+		fprintf(out, "  %s  %s  %s", nodes->row[i].name,
+			facts_node_state(m, &nodes->row[i]), nodes->row[i].address);
+		if (is_rdma(m, nodes->row[i].node))
+			put_rdma(m, nodes->row[i].node, out);
+		fputc('\n', out);
+	}
 	put_segments(m, nodes, out);
 	put_moves(nodes, moves, n_moves, out);
 	put_users(uses, n_users, out);

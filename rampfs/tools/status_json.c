@@ -31,7 +31,19 @@ static void json_add_name(cJSON *object, const char *name)
 	cJSON_AddStringToObject(object, "name", text);
 }
 
-/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [leader] [here]" */
+/* "rdma_KEY=N": a number of RDMA with that node. False: it is another word. */
+static bool json_add_rdma(cJSON *node, char *word)
+{
+	char *value = strchr(word, '=');
+
+	if (strncmp(word, "rdma_", 5) != 0 || !value)
+		return false;
+	*value = 0;
+	cJSON_AddNumberToObject(node, word, strtod(value + 1, NULL));
+	return true;
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [rdma_KEY=N...] [leader] [here]" */
 static void json_add_node(cJSON *nodes, char *line)
 {
 	static const char *const fields[] = {"name", "role", "state", "address"};
@@ -49,7 +61,7 @@ static void json_add_node(cJSON *nodes, char *line)
 			cJSON_AddStringToObject(node, "incarnation", word + 12);
 		else if (strncmp(word, "transport=", 10) == 0)
 			cJSON_AddStringToObject(node, "transport", word + 10);
-		else
+		else if (!json_add_rdma(node, word))
 			cJSON_AddBoolToObject(node, word, true);
 	}
 	cJSON_AddItemToArray(nodes, node);

@@ -78,32 +78,77 @@ static void put_size(char *out, size_t cap, double bytes)
 	snprintf(out, cap, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
 }
 
+/* The words of a node's line that are of RDMA. */
+struct rdma_words {
+	bool used;
+	double pairs, bytes, parts; /* pairs -1: no figures, it is this node */
+	char why[96];
+};
+
+static void rdma_word(struct rdma_words *rdma, const char *word)
+{
+	size_t len = strlen(rdma->why);
+	char reason[16];
+	double n;
+
+	if (sscanf(word, "rdma_queue_pairs=%lf", &n) == 1) {
+		rdma->pairs = n;
+	} else if (sscanf(word, "rdma_registered_bytes=%lf", &n) == 1) {
+		rdma->bytes = n;
+	} else if (sscanf(word, "rdma_%15[a-z]_parts=%lf", reason, &n) == 2 && n > 0) {
+		rdma->parts += n;
+		snprintf(rdma->why + len, sizeof(rdma->why) - len, "%s%s %.0f", len ? ", " : "",
+			 reason, n);
+	}
+}
+
 /* Adds a word from the end of a node's line. */
-static void note(char *notes, size_t cap, const char *word)
+static void note(char *notes, size_t cap, struct rdma_words *rdma, const char *word)
 {
 	size_t len = strlen(notes);
 
 	if (strcmp(word, "transport=verbs") == 0)
-		word = "RDMA";
-	else if (strncmp(word, "transport=", 10) == 0)
-		return;
-	snprintf(notes + len, cap - len, "%s%.12s", len ? ", " : "", word);
+		rdma->used = true;
+	else if (strncmp(word, "rdma_", 5) == 0)
+		rdma_word(rdma, word);
+	else if (strncmp(word, "transport=", 10) != 0)
+		snprintf(notes + len, cap - len, "%s%.12s", len ? ", " : "", word);
 }
 
-/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [leader] [here]" */
+/* Adds "RDMA", or, as .ramp/status, "RDMA: 2 queue pairs, 48.0 MiB registered, 3 parts over TCP (short 1, cut 2)". */
+static void note_rdma(char *notes, size_t cap, const struct rdma_words *rdma)
+{
+	size_t len = strlen(notes);
+	char size[32], left[128] = "";
+
+	if (!rdma->used)
+		return;
+	put_size(size, sizeof(size), rdma->bytes);
+	if (rdma->parts > 0)
+		snprintf(left, sizeof(left), ", %.0f parts over TCP (%s)", rdma->parts, rdma->why);
+	if (rdma->pairs < 0)
+		snprintf(notes + len, cap - len, "%sRDMA", len ? ", " : "");
+	else
+		snprintf(notes + len, cap - len, "%sRDMA: %.0f queue pairs, %s registered%s",
+			 len ? ", " : "", rdma->pairs, size, left);
+}
+
+/* "NAME voter up HOST:PORT capacity=N incarnation=HEX transport=T [rdma_KEY=N...] [leader] [here]" */
 static void node_row(struct text_table *t, char *line)
 {
-	char *word[10] = {NULL}, *save, notes[64] = "", capacity[32] = "";
+	char *word[16] = {NULL}, *save, notes[320] = "", capacity[32] = "";
+	struct rdma_words rdma = {.pairs = -1};
 	int n = 0;
 
-	for (char *w = strtok_r(line, " ", &save); w && n < 10; w = strtok_r(NULL, " ", &save))
+	for (char *w = strtok_r(line, " ", &save); w && n < 16; w = strtok_r(NULL, " ", &save))
 		word[n++] = w;
 	if (n < 6)
 		return;
 	if (strncmp(word[4], "capacity=", 9) == 0)
 		put_size(capacity, sizeof(capacity), strtod(word[4] + 9, NULL));
 	for (int i = 6; i < n; i++)
-		note(notes, sizeof(notes), word[i]);
+		note(notes, sizeof(notes), &rdma, word[i]);
+	note_rdma(notes, sizeof(notes), &rdma);
 	text_table_add(
 		t, (const char *[COLUMNS]){word[0], word[1], word[2], word[3], capacity, notes});
 }

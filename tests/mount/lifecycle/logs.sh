@@ -5,6 +5,7 @@
 export LC_ALL=C
 quietly() { "$@" 2>/dev/null; }
 cluster_start -n 2 -c 128M
+same 1 "$(grep -c ' rampfs: info: pages go over TCP: ' "$scratch/cluster/a.log")" "lines that say that there is no RDMA device"
 lines() { cat "$scratch/cluster/a.log" "$scratch/cluster/b.log" | grep -vc ' info: meta: '; } # no elections
 
 echo "a segment that moves, with a program that touches each of its pages: some lines, and none for a page"

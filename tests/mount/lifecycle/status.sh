@@ -38,7 +38,8 @@ schema = {
     "attention": {"node": text, "name": text, "why": text},
 }
 whys = "lost", "in doubt", "rolled back", "damaged", "source is silent", "pages lost"
-sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean}, "segments": {}, "migrations": {}, "attention": {"lost": text}, "arena_users": {}}
+rdma = {"rdma_" + key: number for key in ("queue_pairs", "registered_bytes", "short_parts", "memory_parts", "cut_parts", "other_parts")}
+sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean, **rdma}, "segments": {}, "migrations": {}, "attention": {"lost": text}, "arena_users": {}}
 s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 page = open("contrib/man/rampfs-status.1.scd").read()
 def check(where, got, want, more={}):
@@ -83,6 +84,27 @@ json b 's["quorum"] is True' 's["attention"] == []' 'set(node) == {"a", "b", "c"
 	'segment["a", "two  spaces"]["mmap"] == "none"' 'node["b"]["here"] is True' 's["migrations"] == []'
 
 as_documented b nodes segments
+
+echo "nodes with RDMA (tests/rdma has real ones)"
+mkdir -p "$scratch/rdma/.ramp"
+for name in status segments metrics nodes; do cat "$mnt/b/.ramp/$name" >"$scratch/rdma/.ramp/$name"; done
+sed -Ei -e 's/transport=tcp/transport=verbs/' \
+	-e '/^a /s/transport=verbs/& rdma_queue_pairs=2 rdma_registered_bytes=50331648 rdma_short_parts=1 rdma_memory_parts=0 rdma_cut_parts=2 rdma_other_parts=0/' \
+	-e '/^c /s/transport=verbs/& rdma_queue_pairs=0 rdma_registered_bytes=0 rdma_short_parts=0 rdma_memory_parts=0 rdma_cut_parts=0 rdma_other_parts=0/' \
+	"$scratch/rdma/.ramp/nodes"
+rampfs-status "$scratch/rdma" >"$scratch/table"
+for row in '^a .*RDMA: 2 queue pairs, 48\.0 MiB registered, 3 parts over TCP \(short 1, cut 2\)$' '^b .*here, RDMA$' \
+	'^c .*RDMA: 0 queue pairs, 0 B registered$'; do
+	grep -qE "$row" "$scratch/table" || fail "\"$row\" is not in: $(cat "$scratch/table")"
+done
+rampfs-status --json "$scratch/rdma" >"$scratch/json"
+python3 "$scratch/schema.py" nodes <"$scratch/json" || fail "the JSON of nodes with RDMA is not as documented"
+python3 - "$scratch/json" <<'P'
+import json, sys
+node = {x["name"]: x for x in json.load(open(sys.argv[1]))["nodes"]}
+assert (node["a"]["rdma_queue_pairs"], node["a"]["rdma_registered_bytes"], node["a"]["rdma_cut_parts"]) == (2, 48 << 20, 2), node
+assert not [key for key in node["b"] if key.startswith("rdma_")] and node["c"]["rdma_short_parts"] == 0, node
+P
 
 echo "what a node has is told in numbers"
 mkfifo "$scratch/held"
