@@ -5,7 +5,10 @@
  *   bytes check FILE MIB SEED   loads all of it, in an order that is no order first; status 1: one is wrong
  *   bytes change FILE MIB SEED  stores to every 61st page, so that it is as `fill` with SEED makes it
  *   bytes mixed FILE MIB SEED CHANGED   checks what `change` with CHANGED has left of `fill` with SEED
- *   bytes write FILE MIB        stores for as long as it may (SIGBUS ends it)
+ *   bytes slowly FILE MIB SEED  as check, page after page, for some seconds
+ *   bytes write FILE MIB        stores into each page's first word for as long as it may (SIGBUS ends it); says "ready"
+ *                               when it has stored into all
+ *   bytes written FILE MIB SEED checks what `write` has left of `fill` with SEED, once it was ready
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -35,9 +38,9 @@ static void store(uint64_t page, uint64_t seed)
 		map[page * WORDS + i] = word(seed, page, i);
 }
 
-static void check(uint64_t page, uint64_t seed)
+static void check_words(uint64_t page, uint64_t seed, uint64_t from, uint64_t to)
 {
-	for (uint64_t i = 0; i < WORDS; i++)
+	for (uint64_t i = from; i < to; i++)
 		if (map[page * WORDS + i] != word(seed, page, i)) {
 			fprintf(stderr, "page %llu, word %llu: %llx, not %llx\n",
 				(unsigned long long)page, (unsigned long long)i,
@@ -45,6 +48,11 @@ static void check(uint64_t page, uint64_t seed)
 				(unsigned long long)word(seed, page, i));
 			exit(1);
 		}
+}
+
+static void check(uint64_t page, uint64_t seed)
+{
+	check_words(page, seed, 0, WORDS);
 }
 
 static void check_all(uint64_t seed, uint64_t changed)
@@ -56,6 +64,36 @@ static void check_all(uint64_t seed, uint64_t changed)
 	}
 	for (uint64_t page = 0; page < pages; page++)
 		check(page, page % EVERY ? seed : changed);
+}
+
+static void check_slowly(uint64_t seed)
+{
+	for (uint64_t page = 0; page < pages; page++) {
+		check(page, seed);
+		if (page % 16 == 0)
+			usleep(2000);
+	}
+}
+
+/* Ends by a signal. */
+static void write_on(void)
+{
+	for (uint64_t n = 0;; n++) {
+		((volatile uint64_t *)map)[n % pages * WORDS] = word(0, n % pages, 0);
+		if (n % 128 == 0)
+			usleep(2000); /* it has the guest's one processor */
+		if (n == pages)
+			puts("ready");
+		fflush(stdout);
+	}
+}
+
+static void check_written(uint64_t seed)
+{
+	for (uint64_t page = 0; page < pages; page++) {
+		check_words(page, 0, 0, 1);
+		check_words(page, seed, 1, WORDS);
+	}
 }
 
 static void map_file(const char *path, uint64_t mib, bool make)
@@ -93,15 +131,12 @@ int main(int argc, char **argv)
 		check_all(seed, seed);
 	} else if (strcmp(what, "mixed") == 0 && argc > 5) {
 		check_all(seed, strtoull(argv[5], NULL, 10));
+	} else if (strcmp(what, "slowly") == 0) {
+		check_slowly(seed);
 	} else if (strcmp(what, "write") == 0) {
-		for (uint64_t n = 0;; n++) {
-			((volatile uint64_t *)map)[n % pages * WORDS] = word(0, n % pages, 0);
-			if (n % 128 == 0)
-				usleep(2000); /* it has the guest's one processor */
-			if (n == pages)
-				puts("ready");
-			fflush(stdout);
-		}
+		write_on();
+	} else if (strcmp(what, "written") == 0) {
+		check_written(seed);
 	} else {
 		return 2;
 	}

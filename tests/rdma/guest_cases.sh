@@ -8,6 +8,35 @@
 # ---- what is seen of RDMA ----
 
 json() { rampfs-status --json "$mnt/$1" | python3 -c "import json, sys; s = json.load(sys.stdin); print($2)"; }
+# Loads pages one by one, each by a READ: the source's threads that serve others do nothing. Where the device stands
+# still a READ is made again over TCP: then once more.
+source_is_idle() {
+	local page=$((mib * 256)) was ticks again to
+	for _ in 1 2 3 4; do
+		was=$(from b a rdma_reads_total) again=$(from b a rdma_reads_again_total)
+		ticks=$(serves a) to=$((page - 1000))
+		while [ $((page -= 5)) -gt $to ]; do ask reader load $page >"$scratch/said"; done
+		ticks=$(($(serves a) - ticks)) was=$(($(from b a rdma_reads_total) - was))
+		echo "$was READs for 200 page faults; the source's serve threads took $ticks ticks"
+		if [ $was -ge 190 ] && [ "$(from b a rdma_reads_again_total)" = "$again" ]; then
+			same 0 $ticks "ticks of the source's serve threads"
+			return
+		fi
+	done
+	fail "pages do not come by READs alone"
+}
+# The same figures of b, as a shows them in three places.
+check_status() {
+	local row=": [1-9][0-9]* queue pairs, $mib.0 MiB registered"
+	grep -q "^  b .*  RDMA$row" "$mnt/a/.ramp/status" || fail "status: $(grep "^  b " "$mnt/a/.ramp/status")"
+	grep -q '^  a .*  RDMA$' "$mnt/a/.ramp/status" || fail "status of its own node: $(grep "^  a " "$mnt/a/.ramp/status")"
+	rampfs-status "$mnt/a" >"$scratch/table"
+	grep -q "^b .*RDMA$row" "$scratch/table" || fail "rampfs-status: $(grep "^b " "$scratch/table")"
+	grep -q '^a .*here, RDMA$' "$scratch/table" || fail "rampfs-status: $(grep "^a " "$scratch/table")"
+	same "True True True True" "$(json a '*[n["rdma_queue_pairs"] > 0 and n["rdma_registered_bytes"] == '$((mib << 20))' and n["rdma_" + why + "_parts"] >= 0
+		for n in s["nodes"] if n["name"] == "b" for why in ("short", "memory", "cut", "other")]')" "the figures of b in JSON"
+	same "c 0" "$(json a '*[n["name"] + " %d" % n["rdma_registered_bytes"] for n in s["nodes"] if n["name"] == "c"]')" "of c"
+}
 # In the middle of a pull, which stands still: every figure of both ends.
 check_figures() {
 	local page was
@@ -27,11 +56,13 @@ check_figures() {
 	[ "$(metric b 'rdma_queue_pairs{peer="a",reader="here"}')" -ge 1 ] || fail "b counts no queue pair to a"
 	same 0 "$(metric b 'rdma_queue_pairs{peer="c",reader="here"}')" "queue pairs to a node from which nothing is pulled"
 	[ "$(from b a rdma_reads_total)" -gt "$was" ] && [ "$(from b a rdma_read_bytes_total)" -ge 4096 ] || fail "nothing comes by RDMA"
+	source_is_idle
 	for why in short memory cut other; do
 		[ -n "$(metric a "rdma_left_to_tcp_total{peer=\"b\",reason=\"$why\"}")" ] || fail "no figure for what is left to TCP: $why"
 	done
 	same "verbs verbs verbs" "$(json a '" ".join(n["transport"] for n in s["nodes"])')" "the nodes' transport"
 	same 3 "$(grep -c ' transport=verbs' "$mnt/b/.ramp/nodes")" "nodes with transport=verbs"
+	check_status
 	bye reader
 	bytes check "$mnt/b/b/figures" $mib 15 || fail "figures at b is not as it was"
 	at_most 60 stable b
@@ -59,6 +90,46 @@ check_descriptors() {
 	[ $n -ge 9 ] || fail "$n descriptors of devices" # of each daemon: the device, its events, the connection manager
 	for pid in $(daemon a) $(daemon b) $(daemon c); do children=$((children + $(pgrep -c -P "$pid" || true))); done
 	[ $children -ge 1 ] || fail "no daemon has a child"
+}
+
+# ---- stores while a segment moves ----
+
+# Every store that was made before the segment left is there, and no byte of another page is another one.
+leaves_writer_once() {
+	local was status=0
+	fill a seg 1
+	rampfs-run "$build/tests/bytes" write "$mnt/a/a/seg" $mib >"$scratch/writer" 2>"$scratch/writer.err" &
+	writer=$!
+	within 60 grep -q ready "$scratch/writer"
+	was=$(from b a rdma_read_bytes_total)
+	rampfs-migrate "$mnt/a/a/seg" b
+	wait $writer || status=$?
+	same 135 $status "the status of a program whose segment has left" # SIGBUS
+	within 30 test -e "$mnt/b/b/seg"
+	bytes written "$mnt/b/b/seg" $mib 1 || fail "bytes that were stored before the segment left are not there"
+	at_most 60 stable b
+	by_rdma=$(($(from b a rdma_read_bytes_total) - was))
+	echo "$by_rdma bytes by RDMA"
+	gone b seg
+}
+leaves_writer() { # a software device may stand still
+	local by_rdma
+	for _ in 1 2 3 4; do
+		leaves_writer_once
+		[ $by_rdma -lt $((mib << 17)) ] || return 0
+	done
+	fail "nothing comes by RDMA"
+}
+
+# Of 1 MiB: each move is over before the next one.
+oracle() {
+	local was
+	was=$(($(from b a rdma_read_bytes_total) + $(from a b rdma_read_bytes_total)))
+	ORACLE_MIGRATE=$build/bin/rampfs-migrate ORACLE_MODES="lazy demand" \
+		rampfs-run "$build/tests/oracle" "$mnt/a" a "$mnt/b" b 1 3 20 || fail "the account is wrong"
+	was=$(($(from b a rdma_read_bytes_total) + $(from a b rdma_read_bytes_total) - was))
+	echo "$was bytes of the account's came by RDMA"
+	[ $was -gt 0 ] || fail "nothing of the account's comes by RDMA"
 }
 
 # ---- memory that is not as it was ----
@@ -163,6 +234,8 @@ limited() {
 	done
 	[ "$(from c b rdma_registered_bytes)" -le $((40 << 20)) ] || fail "more is registered than may be pinned"
 	within 20 eval '[ "$(left c b memory)" -ge 1 ]'
+	grep -q '^  b .*  RDMA: .* registered, [1-9][0-9]* parts over TCP (.*memory [1-9]' "$mnt/c/.ramp/status" ||
+		fail "status tells of no part that is left to TCP: $(grep "^  b " "$mnt/c/.ramp/status")"
 	grep -q "can't be registered for RDMA (Cannot allocate memory; without CAP_IPC_LOCK, ulimit -l bounds it)" "$scratch/cluster/c.log" ||
 		fail "c's log does not say what bounds it"
 	for n in two one; do bytes check "$mnt/b/b/$n" $mib 70 || fail "$n at b is not as it was"; done

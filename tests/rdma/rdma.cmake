@@ -16,7 +16,7 @@ endfunction()
 rdma_test(test_rdma_keys WRAP queue_post)
 rdma_test(test_rdma_input WRAP rdma_create_qp rdma_connect ibv_create_cq)
 # All that a guest runs.
-add_custom_target(rdma_guest DEPENDS bytes pages hold test_rdma_keys test_rdma_input rampfs mkfs.rampfs rampfs-run rampfs-migrate rampfs-status rampfs-node rampfs_preload)
+add_custom_target(rdma_guest DEPENDS bytes pages hold oracle test_rdma_keys test_rdma_input rampfs mkfs.rampfs rampfs-run rampfs-migrate rampfs-status rampfs-node rampfs_preload)
 add_test(NAME rdma COMMAND tests/rdma/run.sh WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 set_tests_properties(rdma PROPERTIES TIMEOUT 1800 RUN_SERIAL ON SKIP_RETURN_CODE 77
   ENVIRONMENT "RAMPFS_BUILD=${CMAKE_BINARY_DIR}")

@@ -73,22 +73,27 @@ void image_free(struct image *image)
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-void rdma_begin(void)
+void rdma_open(int i)
 {
+	const struct node_identity who = {
+		.key = 'k', .cluster = 'c', .incarnation = 0x50 + (uint64_t)i};
+	struct transport_config config = {.choice = TRANSPORT_VERBS};
 	char address[64];
 
-	for (int i = 0; i < NODES; i++) {
-		const struct node_identity who = {
-			.key = 'k', .cluster = 'c', .incarnation = 0x50 + (uint64_t)i};
-		struct transport_config config = {.choice = TRANSPORT_VERBS, .address = address};
+	config.address = address;
+	snprintf(address, sizeof(address), strchr(rdma_hosts[i], ':') ? "[%s]:7" : "%s:7",
+		 rdma_hosts[i]);
+	node_start(&rdma_nodes[i], (ramp_node_t)i + 1, who);
+	config.peers = rdma_nodes[i].peers;
+	config.loop = rdma_nodes[i].loop;
+	ck_assert_msg(transport_open(&config, &rdma_nodes[i].tp, &rdma_err) == 0, "%s",
+		      rdma_err.text);
+}
 
-		snprintf(address, sizeof(address), strchr(rdma_hosts[i], ':') ? "[%s]:7" : "%s:7",
-			 rdma_hosts[i]);
-		node_start(&rdma_nodes[i], (ramp_node_t)i + 1, who);
-		config.peers = rdma_nodes[i].peers;
-		config.loop = rdma_nodes[i].loop;
-		ck_assert_msg(transport_open(&config, &rdma_nodes[i].tp, &rdma_err) == 0, "%s",
-			      rdma_err.text);
+void rdma_begin(void)
+{
+	for (int i = 0; i < NODES; i++) {
+		rdma_open(i);
 		if (i)
 			nodes_join(&rdma_nodes[0], &rdma_nodes[i]);
 	}

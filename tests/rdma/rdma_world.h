@@ -35,6 +35,8 @@ void image_export(struct image *image, ramp_node_t reader);
 /* Takes it back, too. */
 void image_free(struct image *image);
 
+/* Starts one node, by its position; rdma_begin: all, which know each other. */
+void rdma_open(int i);
 void rdma_begin(void);
 void rdma_end(void);
 /* Of RDMA between a node and another one, by their positions. */

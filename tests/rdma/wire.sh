@@ -70,7 +70,7 @@ t "a node"
 if [ "$name" = a ]; then
 	bytes fill $m/a/seg $mib 1
 	within 60 'rampfs-status $m | grep "^ *b " | grep -q RDMA'
-	rampfs-migrate $m/a/seg b
+	rampfs-migrate --mode demand $m/a/seg b
 	t "it has left"
 	within 120 "[ -e $m/b/done ]"
 	within 60 "touch $m/a/end"
@@ -78,14 +78,18 @@ if [ "$name" = a ]; then
 else
 	within 90 "[ -e $m/b/seg ]"
 	by_rdma() { metric 'rdma_read_bytes_total{peer="a"}'; }
-	within 60 "[ \$(by_rdma) -gt 0 ] || ! grep -q ' pulling\| moving' $m/.ramp/status"
-	if grep -q ' pulling' $m/.ramp/status; then
-		ip link set eth0 down
-		t "the wire has gone in the middle of the pull"
-		sleep 6 # longer than a link may be silent
-		[ "$(getfattr --only-values -n user.ramp.lost $m/b/seg 2>/dev/null)" = none ] || fail "pages are lost"
-		ip link set eth0 up
-	fi
+	# It lasts as long as the program that loads it.
+	bytes slowly $m/b/seg $mib 1 &
+	reader=$!
+	within 60 "[ \$(by_rdma) -gt 0 ] || ! kill -0 $reader"
+	grep -q ' pulling' $m/.ramp/status || fail "the pull is over, with $(by_rdma) bytes by RDMA"
+	ip link set eth0 down
+	t "the wire has gone in the middle of the pull"
+	sleep 6 # longer than a link may be silent
+	[ "$(getfattr --only-values -n user.ramp.lost $m/b/seg 2>/dev/null)" = none ] || fail "pages are lost"
+	kill -0 $reader || fail "the program does not wait for its pages"
+	ip link set eth0 up
+	wait $reader || fail "bytes that came after the wire was back"
 	within 90 "! grep -q ' pulling\| moving' $m/.ramp/status"
 	bytes check $m/b/seg $mib 1 || fail "its bytes"
 	[ "$(by_rdma)" -gt 0 ] || fail "nothing came by RDMA"
