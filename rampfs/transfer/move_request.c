@@ -266,6 +266,29 @@ static bool still_means(struct move_request *req, const struct segment_row *row)
 	return false;
 }
 
+/* A receiver has a segment as soon as it is taken, which the tables show a little later, then perhaps under another
+   name. Returns true where the request waits for that. */
+static bool wait_for_arrival(struct move_request *req, const struct segment_row *row)
+{
+	struct migrate_request *spec = &req->spec;
+	struct move *m = move_find(req->t, spec->id);
+
+	if (row->node == req->t->self || spec->dst == req->t->self || req->of_node ||
+	    (spec->from && spec->from != req->t->self) || !m || m->state != T_TAKEN)
+		return false;
+	if (req->cancelled) {
+		move_request_fail(req, EINTR, "cancelled");
+		return true;
+	}
+	if (row->phase == SEGMENT_MOVING && strcmp(spec->from_name, row->name) == 0) {
+		if (strcmp(spec->dst_name, row->name) == 0)
+			memcpy(spec->dst_name, row->dst_name, sizeof(spec->dst_name));
+		memcpy(spec->from_name, row->dst_name, sizeof(spec->from_name));
+	}
+	wait_here(req, m);
+	return true;
+}
+
 /* A move in steps is asked for by a program that has the segment, where it is. Returns whether the
    request was answered. */
 static bool not_in_steps(struct move_request *req, const struct segment_row *row,
@@ -283,22 +306,6 @@ static bool not_in_steps(struct move_request *req, const struct segment_row *row
 		return false;
 	move_node_name(req->t, row->node, owner);
 	move_request_fail(req, EREMOTE, "it is on node %s", owner);
-	return true;
-}
-
-/* A program has it as soon as it is taken here, which the tables show a little later: until then they
-   have it at its source. Returns whether the request waits for that. */
-static bool waits_for_arrival(struct move_request *req, const struct segment_row *row)
-{
-	struct move *m;
-
-	if (row->node == req->t->self || req->spec.dst == req->t->self || req->of_node ||
-	    req->cancelled)
-		return false;
-	m = taken_up(req);
-	if (!m || (m->state != T_TAKEN && m->state != T_SETTLING))
-		return false;
-	wait_here(req, m->state == T_TAKEN ? m : NULL);
 	return true;
 }
 
@@ -333,7 +340,7 @@ void move_request_begin(struct move_request *req)
 		move_request_fail(req, ENOENT, "no such node");
 		return;
 	}
-	if (waits_for_arrival(req, &row) || not_in_steps(req, &row, &node))
+	if (wait_for_arrival(req, &row) || not_in_steps(req, &row, &node))
 		return;
 	if (row.node == req->spec.dst) {
 		bool wait = req->spec.wait_stable && !req->cancelled && row.phase != SEGMENT_STABLE;

@@ -71,6 +71,32 @@ START_TEST(answered_when_it_is_taken)
 }
 END_TEST
 
+/* A receiver has it by then, and may move it at once: back, or on, before the tables show it there. */
+START_TEST(moved_on_before_its_arrival_is_committed)
+{
+	ramp_node_t to = _i & 1 ? C : A;
+	int ask;
+	ramp_segment_t id = held_at(SESSION_PREPARED, &ask);
+
+	atomic_store(&world->quorum, false);
+	world_go(A, ask, SESSION_TAKEN, 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ask = _i & 2 ? world_ask(B, id, to, 0, false)
+		     : world_connect(B, id, to, SESSION_CONNECTED, 0);
+	usleep(200000);
+	ck_assert(waits_at(ask, 0));
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_MOVING);
+	atomic_store(&world->quorum, true);
+	if (!(_i & 2)) {
+		eventually(waits_at(ask, SESSION_CONNECTED));
+		world_go(B, ask, SESSION_TAKEN, 0);
+	}
+	ck_assert_int_eq(world_answer(ask), 0);
+	eventually(world_owner(id) == to);
+	stays(id, to);
+}
+END_TEST
+
 START_TEST(given_up_by_its_client)
 {
 	int ask;
@@ -250,6 +276,7 @@ void add_steps_stories(Suite *suite)
 
 	tcase_add_loop_test(tc, in_steps, 0, 2);
 	tcase_add_test(tc, answered_when_it_is_taken);
+	tcase_add_loop_test(tc, moved_on_before_its_arrival_is_committed, 0, 4);
 	tcase_add_loop_test(tc, given_up_by_its_client, 0, 2);
 	tcase_add_loop_test(tc, held_for_too_long, 0, 2);
 	tcase_add_test(tc, held_for_longer);
