@@ -7,11 +7,13 @@
  *							then a line for each 10 and each 100 ms since the arrival:
  *							which of the two, its number, operations, mean and p95 (ns);
  *							and "unavailable MS": until the first operation
- *	moving send MOUNT NODE MIB			makes a segment, stores into each page, and moves it: us
- *	moving pingpong MOUNT NODE MIB TIMES [begin]	two nodes send a segment each to each other, the beginner first.
- *							Says "waits"; the beginner then says, a line for each of
- *							the TIMES: half of the time until it has the other's, and
- *							how long neither end could touch its own (us)
+ *	moving send MOUNT NODE MIB			makes a segment, stores into each page, connects and transfers
+ *							it: us of the one, and of the other
+ *	moving pingpong MOUNT NODE MIB TIMES [begin]	two nodes transfer a segment each to each other, the beginner
+ *							first; both are prepared. Says "waits"; the beginner then
+ *							says, a line for each of the TIMES: half of the time until
+ *							it has the other's, and how long neither end could touch
+ *							its own (us)
  */
 #include <algorithm>
 #include <chrono>
@@ -157,8 +159,11 @@ static int send(const ramp::cluster &ramp, const char *node, std::uint64_t mib)
 	options.mode = RAMP_DEMAND;
 	steady::time_point since = steady::now();
 
-	ramp::detail::must(ramp_migrate(segment.get(), node, &options));
-	std::cout << us_since(since) << "\n";
+	ramp::detail::must(ramp_connect(segment.get(), node, &options));
+	double connect_us = us_since(since);
+	since = steady::now();
+	ramp::detail::must(ramp_transfer(segment.get()));
+	std::cout << connect_us << " " << us_since(since) << "\n";
 	return 0;
 }
 
@@ -173,15 +178,22 @@ static double last_window_us(const ramp::cluster &ramp)
 	return 0;
 }
 
-/* Until no segment moves, and all pages are where they belong. */
-static void await_rest(const ramp::cluster &ramp)
+/* Until a segment of that node is on its way to this one. */
+static void await_prepared(const ramp::cluster &ramp, const char *node)
 {
-	auto busy = [](void *, const ramp_info *info) {
-		return *info->source || *info->target || std::strcmp(info->state, "stable") ? 1 : 0;
+	struct from_to {
+		const char *from, *to;
+	} way{node, ramp.node()};
+	auto is_it = [](void *arg, const ramp_info *info) {
+		auto *wanted = static_cast<from_to *>(arg);
+		return !std::strcmp(info->node, wanted->from) &&
+				       !std::strcmp(info->target, wanted->to)
+			       ? 1
+			       : 0;
 	};
 
-	while (ramp::detail::must(ramp_list(ramp, nullptr, busy, nullptr)))
-		std::this_thread::sleep_for(std::chrono::milliseconds(20));
+	while (!ramp::detail::must(ramp_list(ramp, nullptr, is_it, &way)))
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 static int pingpong(const ramp::cluster &ramp, const char *node, std::uint64_t mib, int times,
@@ -193,19 +205,20 @@ static int pingpong(const ramp::cluster &ramp, const char *node, std::uint64_t m
 
 	std::cout << "waits" << std::endl;
 	while (times--) {
+		ramp::detail::must(ramp_connect(mine.get(), node, nullptr));
+		ramp::detail::must(ramp_prepare(mine.get()));
+		if (begins)
+			await_prepared(ramp, node);
 		steady::time_point since = steady::now();
 		if (begins)
-			ramp::detail::must(ramp_migrate(mine.get(), node, nullptr));
+			ramp::detail::must(ramp_transfer(mine.get()));
 		ramp::detail::must(ramp_receive(arrivals.get(), -1, 0, &theirs));
 		double took_us = us_since(since);
 		if (begins)
 			std::cout << took_us / 2 << " " << last_window_us(ramp) << std::endl;
 		else
-			ramp::detail::must(ramp_migrate(mine.get(), node, nullptr));
-		mine.reset(theirs);
-		await_rest(ramp);
-		if (begins) /* the other's tables may be behind */
-			std::this_thread::sleep_for(std::chrono::milliseconds(100));
+			ramp::detail::must(ramp_transfer(mine.get()));
+		mine.reset(theirs); /* the next connect waits until all of its pages are here */
 	}
 	return 0;
 }

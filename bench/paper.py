@@ -170,31 +170,34 @@ SIZES = (1, 4, 16, 64, 128, 256, 512)
 
 
 def whole_move(p, c):
-    """5.1: from the call that moves a filled segment until the other node owns it."""
+    """5.1: connect and transfer of a filled segment."""
     drawn = p.figure("5.1-move", "Figure 5.1: ownership of a segment, all in use, by size", "MiB", "ms", "xy", [
-        "From the call until the other node owns it (ramp_migrate); no page follows.",
+        "Connect, and transfer with its commit, until the other node owns it (ramp_connect, ramp_transfer); no page follows.",
         "Thesis: linear in the size, hundreds of ms at 512 MB, since memory is pinned at both ends."])
-    report, points = p.bench.Report("move"), {"whole": [], "window": []}
+    report, points = p.bench.Report("move"), {"connect": [], "transfer": [], "window": []}
     for mib in SIZES:
-        took, windows = [], []
+        took = {name: [] for name in points}
         for _ in range(p.runs):
-            took.append(float(p.moving("send", os.path.join(c.dir, "mnt/a"), "b", mib)) / 1e3)
-            windows.append(c.metric("a", "rampfs_window_last_microseconds") / 1e3)
+            connect, transfer = (float(x) / 1e3 for x in p.moving("send", os.path.join(c.dir, "mnt/a"), "b", mib).split())
+            took["connect"].append(connect)
+            took["transfer"].append(transfer)
+            took["window"].append(c.metric("a", "rampfs_window_last_microseconds") / 1e3)
             c.unlink(c.path("b", "sent"))
-        report.add("%d MiB" % mib, took, "ms")
-        points["whole"].append((mib, statistics.median(took)))
-        points["window"].append((mib, statistics.median(windows)))
-    drawn.line("the whole move", points["whole"])
+        for name, values in took.items():
+            report.add("%d MiB, %s" % (mib, name), values, "ms")
+            points[name].append((mib, statistics.median(values)))
+    drawn.line("connect", points["connect"])
+    drawn.line("transfer", points["transfer"])
     drawn.line("of that neither end can touch it", points["window"])
     drawn.write(drawn.path)
     report.write()
 
 
 def pingpong(p, c):
-    """5.2: two nodes send a segment each to each other; half of the time until the beginner has the other's."""
+    """5.2: two nodes transfer a prepared segment each to each other; half of the time until the beginner has the other's."""
     drawn = p.figure("5.2-pingpong", "Figure 5.2: two segments change places: half of the time, by size", "MiB", "us", "xy", [
-        "From the call until the other's segment is received and mapped, halved; the window: neither end can touch it.",
-        "Thesis: 40 to 60 us for Transfer alone, prepared by Connect before, at any size; a message 15 to 20 us."])
+        "Connected and prepared before; from transfer until the other's is received and mapped, halved. Window: neither end can touch it.",
+        "Thesis: 40 to 60 us for Transfer alone, connected before, at any size; a message 15 to 20 us."])
     report, lines = p.bench.Report("pingpong"), {"half": [], "window": [], "message": []}
     for mib in SIZES:
         other = p.begin("pingpong", os.path.join(c.dir, "mnt/b"), "a", mib, p.runs)
@@ -211,7 +214,7 @@ def pingpong(p, c):
         lines["half"].append((mib, statistics.median(x for x, _ in said)))
         lines["window"].append((mib, statistics.median(x for _, x in said)))
         lines["message"].append((mib, statistics.median(messages)))
-    for name, words in (("half", "connect, commit and transfer"), ("window", "of that the window"), ("message", "a message")):
+    for name, words in (("half", "transfer and receive"), ("window", "of that the window"), ("message", "a message")):
         drawn.line(words, lines[name])
     drawn.write(drawn.path)
     report.write()

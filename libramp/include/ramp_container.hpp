@@ -29,7 +29,9 @@
 #define RAMP_CONTAINER_HPP
 
 #include <algorithm>
+#include <chrono>
 #include <sys/mman.h>
+#include <thread>
 
 #include <ramp.h>
 #include <ramp.hpp>
@@ -325,37 +327,47 @@ template <typename T> class container
 			pull(begin, static_cast<std::size_t>(end - begin));
 	}
 
-	/* Makes ready to move to that node, while the program still uses the object: free pages are punched out, since holes
-	   travel for free. ENOENT: there is no such node; EALREADY: it is this one. */
+	/* Makes ready to move to that node, while the program still uses the object (ramp_connect): free pages are punched out, since
+	   holes travel for free, and the node takes room. It stays ready for 30 s, or as extend() says. ENOENT: there is no
+	   such node; EALREADY: it is this one; EISCONN: it is connected. */
 	void connect(const char *node, ramp_mode mode = RAMP_LAZY)
-	{
-		must_be_here();
-		if (!std::strcmp(node, m_ramp.node()))
-			throw failure(EALREADY,
-				      std::string("connect: it is on node ") + node + " already");
-		detail::must(ramp_list(
-			m_ramp, node, [](void *, const ramp_info *) { return 1; }, nullptr));
-		ramp_heap_trim(heap());
-		m_node = node;
-		m_mode = mode;
-	}
-	/* Moves it to the node of the last connect(); it is empty then. Where that fails (ramp_migrate says how) it is as it was,
-	   connected to no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect(). */
-	void transfer()
 	{
 		ramp_move_options options{};
 
-		if (m_node.empty())
-			throw failure(ENOTCONN, "transfer: there was no connect()");
+		must_be_here();
+		options.mode = mode;
+		ramp_heap_trim(heap());
+		detail::must(ramp_connect(m_segment.get(), node, &options));
+	}
+	/* As ramp_extend. Returns for how many ms it stays ready. */
+	int extend(unsigned ms)
+	{
+		must_be_here();
+		return detail::must(ramp_extend(m_segment.get(), ms));
+	}
+	/* The commit, 5 s before transfer() at most, which does it otherwise (ramp_prepare). */
+	void prepare()
+	{
+		must_be_here();
+		detail::must(ramp_prepare(m_segment.get()));
+	}
+	/* Gives connect() up (ramp_abort). */
+	void abort()
+	{
+		must_be_here();
+		detail::must(ramp_abort(m_segment.get()));
+	}
+	/* Moves it to the node of connect(); it is empty then. Where that fails (ramp_transfer says how) it is as it was, connected to
+	   no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect(). */
+	void transfer()
+	{
 		must_be_here();
 		if (m_options.debug)
 			check();
-		options.mode = m_mode;
 		close_heap();
-		int rc = ramp_migrate(m_segment.get(), m_node.c_str(), &options);
+		int rc = ramp_transfer(m_segment.get());
 		failure failed(-rc, ramp_error());
 
-		m_node.clear();
 		if (rc && rc != -EINPROGRESS)
 			reopen();
 		if (!rc || !m_object)
@@ -373,7 +385,8 @@ template <typename T> class container
 				ready();
 			transfer();
 		} catch (...) {
-			m_node.clear();
+			if (m_segment)
+				ramp_abort(m_segment.get());
 			throw;
 		}
 	}
@@ -384,7 +397,6 @@ template <typename T> class container
 		close_heap();
 		m_object = nullptr;
 		m_segment.reset();
-		m_node.clear();
 	}
 	/* The same where another program has used the heap since this one opened it: touches nothing. */
 	void forget() noexcept
@@ -396,13 +408,11 @@ template <typename T> class container
 	/* Ends the object, and frees its segment. */
 	void destroy()
 	{
-		ramp_info info;
-
 		must_be_here();
-		detail::must(ramp_stat(m_segment.get(), &info));
+		std::string name = listed_name();
 		object().destroy();
 		close();
-		detail::must(ramp_free(m_ramp, info.node, info.name));
+		detail::must(ramp_free(m_ramp, nullptr, name.c_str()));
 	}
 
       private:
@@ -475,6 +485,21 @@ template <typename T> class container
 		m_heap.reset();
 	}
 
+	/* Its name on this node. Lists show a segment that was just received some milliseconds later than it is here, until then
+	   under the name that it had where it comes from. */
+	std::string listed_name() const
+	{
+		ramp_info info;
+
+		for (int looks = 0; looks < 2500; looks++) {
+			detail::must(ramp_stat(m_segment.get(), &info));
+			if (!std::strcmp(info.node, m_ramp.node()))
+				return info.name;
+			std::this_thread::sleep_for(std::chrono::milliseconds(2));
+		}
+		throw failure(EREMOTE, std::string("it is on node ") + info.node);
+	}
+
 	/* After a move that failed: the object is where it was, unless something else has moved it. */
 	void reopen() noexcept
 	{
@@ -494,8 +519,6 @@ template <typename T> class container
 		std::swap(m_heap, other.m_heap);
 		std::swap(m_object, other.m_object);
 		std::swap(m_options, other.m_options);
-		std::swap(m_node, other.m_node);
-		std::swap(m_mode, other.m_mode);
 	}
 
 	cluster m_ramp;
@@ -503,8 +526,6 @@ template <typename T> class container
 	std::unique_ptr<ramp::heap> m_heap; /* goes before the segment */
 	T *m_object = nullptr;
 	container_options m_options;
-	std::string m_node; /* connect: "" after transfer */
-	ramp_mode m_mode = RAMP_LAZY;
 };
 
 } // namespace ramp

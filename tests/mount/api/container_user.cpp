@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <iostream>
+#include <sys/wait.h>
 
 #include "ramp_host.hpp"
 
@@ -32,6 +33,17 @@ template <typename E, typename F> static int code_of(F &&function)
 		return e.code;
 	}
 	return 0;
+}
+
+/* Returns what the function does, or 1 and a line where it throws. */
+template <typename F> static int told(F &&function)
+{
+	try {
+		return function();
+	} catch (const std::exception &e) {
+		std::cerr << e.what() << "\n";
+	}
+	return 1;
 }
 
 template <typename F> static void eventually(F &&holds)
@@ -85,7 +97,14 @@ static void life(const nodes &on)
 	must(code_of<ramp::failure>([&] { c.connect("nowhere"); }) == ENOENT);
 	must(code_of<ramp::failure>([&] { c.connect("a"); }) == EALREADY);
 	c.connect("b");
-	fill(c, 4000, 5000); /* between the two it is in use */
+	must(code_of<ramp::failure>([&] { c.connect("b"); }) == EISCONN);
+	fill(c, 4000, 4500); /* between the two it is in use */
+	c.abort();
+	must(code_of<ramp::failure>([&] { c.transfer(); }) == ENOTCONN);
+	c.connect("b");
+	must(c.extend(60000) > 30000);
+	c.prepare();
+	fill(c, 4500, 5000);
 	c.transfer();
 	must(!c && !c.heap() && !c.segment() && !c.id());
 	must(code_of<ramp::failure>([&] { c.connect("b"); }) == ENODEV);
@@ -104,6 +123,54 @@ static void life(const nodes &on)
 	must(code_of<ramp::failure>([&] { again.pull(nullptr, 4096); }) != 0);
 	again.destroy();
 	must(!again && !is_there(mount_a, "a", "words"));
+}
+
+/* Node b's program. A receiver that waits has a segment as soon as it is taken: before lists show it there, under another
+   name. It ends such a one at once, or moves it on. */
+static int at_once_b(int armed, int count)
+{
+	auto b = ramp::cluster::open(mount_b.c_str());
+	ramp::receiver to_b(b, "renamed-*");
+
+	must(write(armed, "", 1) == 1);
+	for (int i = 0; i < count; i++) {
+		auto c = words_box::receive(to_b, 20000);
+		if (i % 2)
+			c.migrate("a");
+		else
+			c.destroy();
+		must(!c);
+	}
+	return 0;
+}
+
+/* Before any other function: it forks. */
+static void at_once()
+{
+	int armed[2], status = 1, count = 8;
+	char byte;
+
+	must(pipe2(armed, O_CLOEXEC) == 0);
+	pid_t b = fork();
+	if (b == 0)
+		_exit(told([&] { return at_once_b(armed[1], count); }));
+	must(b > 0 && read(armed[0], &byte, 1) == 1);
+	auto a = ramp::cluster::open(mount_a.c_str());
+	ramp::receiver back(a, "renamed-*");
+	for (int i = 0; i < count; i++) {
+		auto c = words_box::make(a, ("first-" + std::to_string(i)).c_str());
+		std::string name = "renamed-" + std::to_string(i);
+		ramp_move_options renamed{};
+
+		renamed.new_name = name.c_str();
+		must(ramp_connect(c.segment(), "b", &renamed) == 0);
+		c.transfer();
+		if (i % 2)
+			words_box::receive(back, 20000).destroy();
+	}
+	must(waitpid(b, &status, 0) == b && status == 0);
+	must(ramp_list(
+		     a, nullptr, [](void *, const ramp_info *) { return 1; }, nullptr) == 0);
 }
 
 /* Containers that hold their heap get it from make(). */
@@ -137,7 +204,8 @@ static void refused(const nodes &on)
 	fill(c, 100, 200);
 	must(is_filled(c, 200));
 	must(code_of<ramp::failure>([&] { c.transfer(); }) == ENOTCONN);
-	unlink((mount_a + "/b/same").c_str()); /* there, so that a does not show it any longer */
+	must(unlink((mount_a + "/b/same").c_str()) ==
+	     0); /* so that a knows it before it is asked to move */
 	c.close();
 	must(!c);
 	c = words_box::open(on.a, "same");
@@ -294,7 +362,8 @@ int main(int argc, char **argv)
 		return 2;
 	mount_a = argv[1];
 	mount_b = argv[2];
-	try {
+	return told([] {
+		at_once();
 		nodes on;
 
 		life(on);
@@ -304,9 +373,6 @@ int main(int argc, char **argv)
 		hosts(on);
 		came_back(on);
 		failures(on);
-	} catch (const std::exception &e) {
-		std::cerr << e.what() << "\n";
-		return 1;
-	}
-	return 0;
+		return 0;
+	});
 }

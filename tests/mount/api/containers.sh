@@ -54,7 +54,7 @@ within 20 answers b fruit list
 says a "fruit is not here" get fruit apple
 says b red get fruit apple
 says b put put fruit banana yellow
-says b "nowhere: there is no such node" move fruit nowhere
+says b "nowhere: no such node: nowhere" move fruit nowhere
 says b moved move fruit a
 within 20 answers a fruit list
 says a yellow get fruit banana
