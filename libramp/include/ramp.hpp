@@ -313,6 +313,14 @@ template <typename T> class allocator
 	{
 		detail::deallocate(block, alignof(T), n * sizeof(T));
 	}
+	/* Elements of lists and maps are refused here: what is allocated for them are nodes. */
+	template <typename U, typename... Args> void construct(U *at, Args &&...args)
+	{
+		static_assert(
+			fit_to_move<U>,
+			"virtual functions, code and ordinary memory do not move with a segment");
+		::new (static_cast<void *>(at)) U(std::forward<Args>(args)...);
+	}
 	template <typename U>
 	friend bool operator==(const allocator &, const allocator<U> &) noexcept
 	{
@@ -355,6 +363,14 @@ template <typename T> class heap_allocator
 	void deallocate(T *block, std::size_t n) noexcept
 	{
 		detail::deallocate(block, alignof(T), n * sizeof(T));
+	}
+	/* Elements of lists and maps are refused here: what is allocated for them are nodes. */
+	template <typename U, typename... Args> void construct(U *at, Args &&...args)
+	{
+		static_assert(
+			fit_to_move<U>,
+			"virtual functions, code and ordinary memory do not move with a segment");
+		::new (static_cast<void *>(at)) U(std::forward<Args>(args)...);
 	}
 	ramp_heap *get() const noexcept
 	{

@@ -6,6 +6,7 @@
         vectors = index.array("float32", (1000, 128))   # numpy; or index.view(), a memoryview
         vectors[:] = ...
         index.migrate("b")                          # node b owns it from now on
+        # or: index.connect("b"), index.prepare() and, when it suits, index.transfer()
 
     for segment in ramp.receive("index*"):          # on node b: each that arrives, mapped
         print(segment.name, segment.array("float32", (1000, 128))[0])
@@ -94,6 +95,11 @@ _CALLS = {
     "ramp_move_next": (_c.c_int, _P, _c.c_int, _c.POINTER(_MoveEvent)),
     "ramp_move_cancel": (_c.c_int, _P),
     "ramp_move_end": (_c.c_int, _P),
+    "ramp_connect": (_c.c_int, _P, _c.c_char_p, _c.POINTER(_MoveOptions)),
+    "ramp_extend": (_c.c_int, _P, _c.c_uint),
+    "ramp_prepare": (_c.c_int, _P),
+    "ramp_transfer": (_c.c_int, _P),
+    "ramp_abort": (_c.c_int, _P),
     "ramp_watch_begin": (_c.c_int, _P, _c.POINTER(_WatchOptions), _OUT),
     "ramp_watch_fd": (_c.c_int, _P),
     "ramp_watch_next": (_c.c_int, _P, _c.c_int, _c.POINTER(_Event)),
@@ -238,6 +244,26 @@ class Segment:
     def migrate(self, node, mode=LAZY, new_name=None, wait_whole=False):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""
         self._ramp.move(self, node, mode, new_name, wait_whole).wait()
+
+    def connect(self, node, mode=LAZY, new_name=None, wait_whole=False):
+        """Has the node take room and get ready while the segment is in use here; for 30 s (ramp_connect(3))."""
+        _check(_lib.ramp_connect(self._handle, _encode(node), _MoveOptions(mode, _encode(new_name), int(wait_whole), 0)))
+
+    def extend(self, seconds):
+        """Keeps it connected for that long from now on; returns for how many seconds that is."""
+        return _check(_lib.ramp_extend(self._handle, int(seconds * 1000))) / 1000
+
+    def prepare(self):
+        """The cluster's commit, ahead: 5 s before transfer() at most, which does it otherwise."""
+        _check(_lib.ramp_prepare(self._handle))
+
+    def transfer(self):
+        """Hands it over; returns as soon as the node has it."""
+        _check(_lib.ramp_transfer(self._handle))
+
+    def abort(self):
+        """Gives up what connect() began; any thread."""
+        _check(_lib.ramp_abort(self._handle))
 
 
 class Move:

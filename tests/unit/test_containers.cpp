@@ -154,6 +154,7 @@ START_TEST(containers_nested_in_one_another_go_to_the_next_process)
 		auto p = ramp::mig_ptr<all>::make(heap);
 		auto in = p.in();
 
+		ck_assert(ramp_heap_contains(heap, p.get()));
 		fill(*p);
 		no_pointer_leaves(heap);
 		sound(heap);
@@ -308,6 +309,11 @@ START_TEST(an_object_is_made_whole_or_not_and_found_by_its_type)
 }
 END_TEST
 
+static_assert(std::is_empty_v<ramp::allocator<int>> &&
+	      std::is_nothrow_default_constructible_v<ramp::allocator<int>> &&
+	      std::allocator_traits<ramp::allocator<int>>::is_always_equal::value &&
+	      sizeof(ramp::vector<int>) == sizeof(std::vector<int>));
+
 struct has_virtual {
 	virtual ~has_virtual() = default;
 };
@@ -327,6 +333,10 @@ struct leaky {
 	std::string outside{long_text}; /* ordinary memory */
 	void (*code)() = nullptr;
 };
+/* Its member's table of virtual functions is not seen at compile time. */
+struct hides_virtual {
+	has_virtual member;
+};
 
 START_TEST(pointers_that_leave_the_heap_are_found)
 {
@@ -345,6 +355,11 @@ START_TEST(pointers_that_leave_the_heap_are_found)
 	p->outside.shrink_to_fit();
 	ck_assert_uint_eq(ramp::outside(heap).size(), 0);
 	p.destroy();
+	auto q = ramp::mig_ptr<hides_virtual>::make(heap);
+	found = ramp::outside(heap);
+	ck_assert_uint_eq(found.size(), 1);
+	ck_assert(found[0].block == q.get() && found[0].offset == 0);
+	q.destroy();
 }
 END_TEST
 

@@ -3,6 +3,9 @@
  * Exit status 1, and a line: it is not as it should be.
  */
 #include <atomic>
+#include <boost/container/flat_map.hpp>
+#include <boost/container/string.hpp>
+#include <boost/unordered_map.hpp>
 #include <cstdlib>
 #include <fcntl.h>
 #include <iostream>
@@ -171,6 +174,63 @@ static void at_once()
 	must(waitpid(b, &status, 0) == b && status == 0);
 	must(ramp_list(
 		     a, nullptr, [](void *, const ramp_info *) { return 1; }, nullptr) == 0);
+}
+
+namespace bc = boost::container;
+using boost_string = bc::basic_string<char, std::char_traits<char>, ramp::allocator<char>>;
+/* Each of the containers, in one another. */
+struct nest {
+	ramp::map<ramp::string, ramp::vector<ramp::list<ramp::deque<ramp::string>>>> ordered;
+	ramp::unordered_map<ramp::string, ramp::vector<long>> hashed;
+	bc::flat_map<int, boost_string, std::less<int>,
+		     ramp::allocator<std::pair<int, boost_string>>>
+		flat;
+	boost::unordered_map<int, boost_string, boost::hash<int>, std::equal_to<int>,
+			     ramp::allocator<std::pair<const int, boost_string>>>
+		hashed_by_boost;
+};
+
+static bool is_filled(const nest &n, int to)
+{
+	bool right = true;
+
+	for (int i = 0; i < to; i++) {
+		std::string text = "a text that is too long for the object " + std::to_string(i);
+		const auto &list = n.ordered.begin()->second;
+
+		right &= list.size() == static_cast<std::size_t>(to);
+		right &= list[static_cast<std::size_t>(i)].front().back() == text.c_str();
+		right &= n.flat.at(i) == text.c_str() && n.hashed_by_boost.at(i) == text.c_str();
+	}
+	return right && n.hashed.begin()->second.size() == static_cast<std::size_t>(to);
+}
+
+/* Nested, on either node; no pointer leaves the segment. */
+static void nested(const nodes &on)
+{
+	ramp::receiver to_b(on.b, "nest");
+	ramp::container_options debug;
+
+	debug.debug = true;
+	auto c = ramp::container<nest>::make(on.a, "nest", debug);
+	for (int i = 0; i < 200; i++) {
+		auto in = c.in();
+		std::string text = "a text that is too long for the object " + std::to_string(i);
+		ramp::string key("the same key for all of them, which is long");
+
+		c->ordered[key].resize(static_cast<std::size_t>(i) + 1);
+		c->ordered[key].back().emplace_back().emplace_back(text.c_str());
+		c->hashed[key].push_back(i);
+		c->flat[i] = text.c_str();
+		c->hashed_by_boost[i] = text.c_str();
+		if (i != 99)
+			continue;
+		c.migrate("b");
+		c = ramp::container<nest>::receive(to_b, 20000, debug);
+		must(is_filled(*c, 100));
+	}
+	must(is_filled(*c, 200));
+	c.destroy();
 }
 
 /* Containers that hold their heap get it from make(). */
@@ -367,6 +427,7 @@ int main(int argc, char **argv)
 		nodes on;
 
 		life(on);
+		nested(on);
 		scoped(on);
 		refused(on);
 		exceptions(on);

@@ -65,4 +65,36 @@ bye b
 holder a env RAMPFS_MOUNT="$mnt/a"
 says a red get fruit apple
 bye a
+
+echo "the manual's examples, with the heap alone, from an installed tree"
+# Those that are built with a sanitizer cannot take the archive.
+heap=ramp-heap
+! nm "$(pkg-config --variable=libdir ramp-heap)/libramp-heap.a" | grep -q __asan_init || heap=libramp
+manual() { sed -n '/^```$/,/^```$/{/^```$/d;s/\\\\/\\/g;p}' "contrib/man/$1.3.scd" | sed "s,/mnt/ramp/a,\$mnt/$2/$2,;s,\$mnt,$mnt,"; }
+manual ramp_heap a >"$scratch/list.c"
+for n in a b; do manual ramp_containers $n >"$scratch/index_$n.cpp"; done
+# shellcheck disable=SC2046
+cc -Wall -Wextra -Werror "$scratch/list.c" -o "$scratch/list" $(pkg-config --cflags --libs $heap)
+for n in a b; do
+	# shellcheck disable=SC2046
+	c++ -std=c++17 -Wall -Wextra -Werror "$scratch/index_$n.cpp" -o "$scratch/index_$n" $(pkg-config --cflags --libs $heap)
+done
+run=$scratch/installed/bin/rampfs-run
+for _ in 1 2; do same hello "$("$run" "$scratch/list")" "the example of ramp_heap(3)"; done
+same "1 runs" "$("$run" "$scratch/index_a")" "the example of ramp_containers(3)"
+mv "$mnt/a/a/index" "$mnt/a/b/"
+within 20 test -e "$mnt/b/b/index"
+same "2 runs" "$("$run" "$scratch/index_b")" "the example of ramp_containers(3), on node b"
+
+echo "what cannot move does not compile"
+stays() {
+	local out
+	# shellcheck disable=SC2046
+	out=$(printf '#include <ramp.hpp>\nstruct v { virtual void f() {} };\n%s\n' "$1" |
+		c++ -std=c++17 -fsyntax-only $(pkg-config --cflags ramp-heap) -x c++ - 2>&1) && fail "it compiles: $1"
+	case $out in *"virtual functions, code and ordinary memory do not move with a segment"*) ;; *) fail "$1: $out" ;; esac
+}
+stays 'void f(ramp::vector<v> &x) { x.resize(1); }'
+stays 'void f(ramp::scoped::list<void (*)()> &x) { x.push_back(nullptr); }'
+stays 'void f(ramp_heap *heap) { ramp::mig_ptr<ramp::map<int, std::string>>::make(heap); }'
 cluster_stop

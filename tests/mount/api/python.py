@@ -82,6 +82,35 @@ def moves(a, b):
     a.free("again")
 
 
+def in_steps(a, b):
+    """Each arrival, by an iterator that waits for it in a thread of its own."""
+    got = []
+
+    def receiver():
+        for segment in b.receive("step*", timeout=20):
+            with segment:
+                got.append((segment.name, int(segment.array("uint64")[0])))
+            if len(got) == 2:
+                return
+    thread = threading.Thread(target=receiver)
+    thread.start()
+    for name in "step1", "step2":
+        with a.alloc(name, 8192) as segment:
+            refused(errno.ENOTCONN, segment.transfer)
+            refused(errno.ENOENT, segment.connect, "nowhere")
+            segment.connect("b")
+            assert 30 < segment.extend(60) <= 60
+            segment.abort()
+            segment.connect("b", mode=rampfs.DEMAND, new_name=name + "b")
+            segment.prepare()
+            segment.array("uint64")[0] = 4711
+            segment.transfer()
+    thread.join()
+    assert got == [("step1b", 4711), ("step2b", 4711)], got
+    for name, _ in got:
+        b.free(name)
+
+
 def received(a, b):
     got = []
     ready = threading.Event()
@@ -146,6 +175,7 @@ def main():
         life(a)
         moves(a, b)
         received(a, b)
+        in_steps(a, b)
         asyncio.run(events(a, b))
         deadline = time.monotonic() + 20
         while a.segments() and time.monotonic() < deadline:
