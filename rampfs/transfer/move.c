@@ -24,6 +24,7 @@
  *   S_CONNECTING -> S_CONNECTED           [hold_connected]   the same; the client says when
  *   S_CONNECTED -> S_CONNECTING           [source_connect_again] T is asked whether it has
  *   S_CONNECTED -> S_PREPARING            [source_prepare]   the same
+ *   S_CONNECTED -> S_ROUNDS               [source_rounds_begin] mode precopy, as from S_CONNECTING
  *   S_CONNECTED -> S_CHECKING             [hold_look, source_go] row or size changed
  *   S_PREPARING -> S_FREEZING             [source_freeze]    row MOVING(k), of this life (R3)
  *   S_PREPARING -> S_PREPARED             [hold_prepared]    the same; the client says when
@@ -99,8 +100,8 @@ static const struct {
 	[S_CHECKING] = {"checking", BIT(S_CONNECTING) | BIT(MOVE_END)},
 	[S_CONNECTING] = {"connecting",
 			  BIT(S_CONNECTED) | BIT(S_ROUNDS) | BIT(S_PREPARING) | BIT(MOVE_END)},
-	[S_CONNECTED] = {"connected",
-			 BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_CONNECTED] = {"connected", BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_ROUNDS) |
+					      BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_FREEZING) | BIT(ABORTING) |
 					      BIT(S_CHECKING) | BIT(MOVE_END)},
 	[S_PREPARED] = {"prepared", BIT(S_FREEZING) | BIT(ABORTING)},

@@ -62,11 +62,13 @@ void source_go(struct move *m)
 		loop_rt_boost(m->t->loop, WINDOW_MS);
 		if (!hold_fits(m))
 			source_again(m, S_CONNECTED);
-		else if (up)
-			source_prepare(m);
-		else
+		else if (!up)
 			source_connect_again(m);
-	} else if (m->state == S_PREPARED && hold_lets(m, SESSION_TAKEN)) {
+		else if (m->source.precopy_mode)
+			source_rounds_begin(m);
+		else
+			source_prepare(m);
+	} else if (m->state == S_PREPARED && !m->working && hold_lets(m, SESSION_TAKEN)) {
 		loop_rt_boost(m->t->loop, WINDOW_MS);
 		if (up)
 			source_freeze(m);

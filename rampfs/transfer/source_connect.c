@@ -20,8 +20,10 @@
 #include "base/log.h"
 #include "memory/reserve.h"
 
+#include "given.h"
 #include "move_message.h"
 #include "move_request_core.h"
+#include "rounds.h"
 #include "source_list.h"
 #include "traces.h"
 
@@ -79,6 +81,12 @@ void source_give_up(struct move *m)
 	m->aborting.proof = PROOF_NONE;
 	move_go(m, m->state, ABORTING);
 	move_look(m->t, m->id);
+}
+
+void source_end_rounds(struct move *m)
+{
+	rounds_end(m);
+	given_ungrant(m);
 }
 
 /* ---- S_CHECKING ------------------------------------------------------------------------------ */

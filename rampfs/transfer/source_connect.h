@@ -28,6 +28,8 @@ __attribute__((format(printf, 3, 4))) void source_fail(struct move *m, int code,
 void source_fail_now(struct move *m);
 /* R4: a prepare was, or may have been, committed. Aborts it; source_fail has set why. */
 void source_give_up(struct move *m);
+/* Ends the watch of stores, and the target reads no more: for move_work. */
+void source_end_rounds(struct move *m);
 /* Ends the move, has an earlier attempt's prepare aborted first, and tries the request again. */
 void source_prepare_late(struct move *m);
 void source_say_close(struct move *m);

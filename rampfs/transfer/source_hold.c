@@ -112,10 +112,20 @@ bool hold_fits(struct move *m)
 	return grown <= m->slack_bytes;
 }
 
+/* Aborts what was prepared. Where the target has read ahead the watch of stores ends first, once. */
+static void give_up_prepared(struct move *m)
+{
+	if (!m->source.rounds)
+		source_give_up(m);
+	else if (!m->working)
+		move_work(m, source_end_rounds, source_give_up);
+}
+
 void hold_end(struct move *m)
 {
 	if (m->state == S_PREPARED) {
-		source_give_up(m);
+		m->aborting.then_again = false;
+		give_up_prepared(m);
 		return;
 	}
 	source_say_close(m);
@@ -126,7 +136,7 @@ void hold_again(struct move *m)
 {
 	source_fail(m, EHOSTUNREACH, "node %s was away after it had been prepared", m->peer_name);
 	m->aborting.then_again = true;
-	source_give_up(m);
+	give_up_prepared(m);
 }
 
 /* R3: prepare compares the row's epoch, so an attempt at an older row is of no use. */

@@ -13,18 +13,10 @@
 #include <string.h>
 
 #include "copy.h"
-#include "given.h"
 #include "move_meta.h"
-#include "rounds.h"
 #include "source_connect.h"
 #include "source_hold.h"
 #include "source_window.h"
-
-void source_end_rounds(struct move *m)
-{
-	rounds_end(m);
-	given_ungrant(m);
-}
 
 static void prepare_failed_now(struct move *m)
 {

@@ -10,7 +10,5 @@
 void source_prepare(struct move *m);
 /* S_PREPARING, S_PREPARED: opens the window. */
 void source_freeze(struct move *m);
-/* Ends the watch of stores, and the target reads no more: for move_work. */
-void source_end_rounds(struct move *m);
 
 #endif

@@ -89,7 +89,7 @@ void source_rounds_begin(struct move *m)
 		return;
 	}
 	m->source.fail_code = 0;
-	move_go(m, S_CONNECTING, S_ROUNDS);
+	move_go(m, m->state, S_ROUNDS);
 	source_show_state(m);
 	m->source.rounds->pages = page_count(m->size);
 	move_work(m, begin_work, begun);

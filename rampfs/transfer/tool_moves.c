@@ -55,8 +55,6 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		move_request_start(t, &mr, tool_done, request);
 	} else if (what->mode >= TRANSFER_MODES) {
 		tool_answer(request, -EINVAL, "unknown mode");
-	} else if (what->in_steps && what->mode == TRANSFER_PRECOPY) {
-		tool_answer(request, -EINVAL, "mode precopy is not for moves in steps");
 	} else if (what->in_steps &&
 		   (what->step < SESSION_CONNECTED || what->step > SESSION_TAKEN)) {
 		tool_answer(request, -EINVAL, "unknown step");

@@ -121,6 +121,7 @@ int programs_watch(struct programs *programs, struct seg *seg, const struct data
 	(void)programs;
 	if (fault_hit(POINT(AT_WATCH, 0)) == DO_DROP)
 		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
+	atomic_fetch_add(&world->watches, 1);
 	atomic_store(looks(seg_id(seg)), 0);
 	page_set_clear(known(seg_id(seg)));
 	for (uint32_t i = 0; i < count; i++) {
@@ -160,6 +161,7 @@ int programs_stored_last(struct programs *programs, struct seg *seg,
 void programs_unwatch(struct programs *programs, struct seg *seg)
 {
 	(void)programs;
+	atomic_fetch_sub(&world->watches, 1);
 	page_set_free(known(seg_id(seg)));
 }
 

@@ -25,7 +25,7 @@ static ramp_segment_t held_at(enum session_step step, int *ask)
 	*ask = world_connect(A, id, B, step, 0);
 	eventually(waits_at(*ask, step));
 	ck_assert(world_program(A, id).access);
-	ck_assert(world_reserved(B));
+	ck_assert(world_reserved(B) || (step == SESSION_PREPARED && world->looks[0]));
 	ck_assert_int_eq(world_row(id).phase,
 			 step == SESSION_PREPARED ? SEGMENT_MOVING : SEGMENT_STABLE);
 	return id;
@@ -269,6 +269,46 @@ START_TEST(its_source_is_unmounted)
 	stays(id, A);
 }
 END_TEST
+
+/* ---- mode precopy ---------------------------------------------------------------------------- */
+
+/* Rounds are read before it is prepared, and what is stored into while it is held follows. */
+START_TEST(rounds_before_it_is_held)
+{
+	int ask;
+	ramp_segment_t id = held_at(_i ? SESSION_PREPARED : SESSION_CONNECTED, &ask);
+
+	ck_assert_uint_eq(world->looks[0], _i ? 1 : 0);
+	ck_assert_uint_eq(world->watches, _i ? 1 : 0);
+	goes_over(id, ask);
+	ck_assert_uint_eq(world->looks[0], 1);
+	eventually(world->watches == 0);
+}
+END_TEST
+
+START_TEST(the_watch_ends_with_it)
+{
+	int ask;
+	ramp_segment_t id = held_at(SESSION_PREPARED, &ask);
+
+	world_cancel(A, ask);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	stays(id, A);
+	ck_assert_uint_eq(world->watches, 0);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
+void add_precopy_steps_stories(Suite *suite)
+{
+	TCase *tc = precopy_story(suite, "precopy.steps");
+
+	tcase_add_loop_test(tc, rounds_before_it_is_held, 0, 2);
+	tcase_add_test(tc, the_watch_ends_with_it);
+	tcase_add_loop_test(tc, its_target_was_killed, 0, 2);
+	tcase_add_loop_test(tc, its_target_is_down, 0, 2);
+}
 
 void add_steps_stories(Suite *suite)
 {

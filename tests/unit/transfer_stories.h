@@ -23,6 +23,7 @@ void add_ask_stories(Suite *suite);
 
 /* transfer_steps.c */
 void add_steps_stories(Suite *suite);
+void add_precopy_steps_stories(Suite *suite);
 
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);

@@ -91,6 +91,7 @@ struct world {
 	} exports[EXPORTS];
 	struct local_program programs[NODES + 1][ROWS];
 	atomic_uint looks[ROWS]; /* programs_stored since programs_watch */
+	atomic_uint watches;	 /* programs_watch without programs_unwatch */
 	uint64_t double_access;	 /* how often two nodes' programs had access at once */
 	uint64_t keys_at_return; /* programs_restore while the key could still be read under */
 	uint64_t taken_blind;	 /* ... taken was committed, and a program there had no access */
