@@ -252,6 +252,13 @@ int programs_stored(struct programs *programs, struct seg *seg, const struct dat
    -ENOMEM. Blocks shortly. */
 int programs_stored_last(struct programs *programs, struct seg *seg,
 			 const struct data_range *ranges, uint32_t count, struct page_set *stored);
+/*
+ * Has stores into 4 KiB tell from each other, in huge pages that are in both sets, unless each huge
+ * page is: what programs_stored has put into `stored` now, and the time before into `before`. Returns in how many; the
+ * caller reads what is in `stored` after this. Blocks; programs continue.
+ */
+uint32_t programs_split(struct programs *programs, struct seg *seg, const struct page_set *before,
+			const struct page_set *stored);
 /* Ends the watch. Blocks shortly. */
 void programs_unwatch(struct programs *programs, struct seg *seg);
 

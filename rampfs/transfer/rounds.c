@@ -211,7 +211,10 @@ int rounds_look(struct move *m)
 	ranges = data_of(m, &count);
 	rc = programs_stored(m->t->programs, m->seg, ranges, count, &r->stored, &m->work_err);
 	/* After the page tables: a store that is under way is noted when it is done. */
-	return rc ? rc : add_own_stores(m);
+	if (!rc)
+		rc = add_own_stores(m);
+	r->split = rc ? 0 : programs_split(m->t->programs, m->seg, &r->told, &r->stored);
+	return rc;
 }
 
 int rounds_last(struct move *m)

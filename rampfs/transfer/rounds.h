@@ -18,6 +18,7 @@ struct source_rounds {
 	uint64_t pages;		  /* that the round before asked for */
 	uint64_t done;		  /* how many of this round the target has */
 	unsigned stuck;		  /* rounds in a row that were not much smaller */
+	uint32_t split;		  /* huge pages, by the last look: the next one finds fewer pages */
 	bool watching;
 	bool last; /* rounds_last was called: `stored` is all that the target must read again */
 };

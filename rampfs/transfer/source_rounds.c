@@ -103,7 +103,7 @@ static void look_work(struct move *m)
 /* Whether another round would cost more than it brings. */
 static bool is_enough(struct source_rounds *r, uint64_t pages)
 {
-	r->stuck = pages * 100 > r->pages * LESS_PERCENT ? r->stuck + 1 : 0;
+	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
 	return pages <= ENOUGH_PAGES || r->round >= ROUNDS_MAX || r->stuck >= 2;
 }
 
@@ -128,8 +128,8 @@ static void looked(struct move *m)
 		return;
 	pages = rounds_left(m);
 	log_info("segment %" PRIu64 ": %" PRIu64 " pages were stored into since round %" PRIu32
-		 " was asked for",
-		 m->id, pages, r->round);
+		 " was asked for, %" PRIu32 " huge pages split",
+		 m->id, pages, r->round, r->split);
 	if (is_enough(r, pages)) {
 		rounds_over(m);
 		return;

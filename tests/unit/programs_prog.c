@@ -717,6 +717,15 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 		return adopt(o);
 	case PROG_SPLIT:
 		return split(o);
+	case PROG_ADVISE:
+		return madvise((void *)o->addr, o->len, (int)o->value) ? -errno : 0;
+	case PROG_LOCK:
+		return mlock((void *)o->addr, o->len) ||
+				       (o->value && munlock((void *)o->addr, o->len))
+			       ? -errno
+			       : 0;
+	case PROG_EXEC:
+		return execlp("sleep", "sleep", "60", NULL) ? -errno : 0;
 	}
 	return -EINVAL;
 }

@@ -65,6 +65,9 @@ enum prog_op {
 	/* A thread that splits the mapping of len bytes at addr by mprotect(2) and makes it whole
 	   again, for ever; value 0: no more. */
 	PROG_SPLIT,
+	PROG_ADVISE, /* madvise(2): addr, len, value */
+	PROG_LOCK,   /* mlock(2): addr, len; value: munlock(2) after it */
+	PROG_EXEC,   /* becomes a program that sleeps; no report */
 };
 
 struct prog_order {

@@ -4,3 +4,4 @@ target_link_options(test_revoke PRIVATE -Wl,--wrap=waitpid)
 # Memory is short.
 target_link_options(test_revoke PRIVATE -Wl,--wrap=malloc,--wrap=mseg_refs)
 programs_test(away)
+programs_test(watch)

@@ -565,6 +565,29 @@ void add_copy_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS + N_COPY_STEPS);
 }
 
+/* Of a segment that is so large that a third and a fourth round are worth it. */
+START_TEST(killed_in_a_later_round)
+{
+	static const struct step late[] = {
+		{"S asks for round 3", A, POINT(AT_SEND, PROTO_ROUND), A, NONE},
+		{"T has read round 3", B, POINT(AT_SEND, PROTO_ROUND_READ), A, NONE},
+		{"S looks after round 2", A, POINT(AT_LOOK, 0), A, NONE},
+	};
+	const struct step *step = &late[_i];
+	ramp_segment_t id = world_segment(A, "x", 16384, 0);
+
+	world_hold(A, id);
+	world_hold(B, id);
+	world_arm(step->node, step->point, DO_KILL, _i == 2 ? 2 : 3, 1);
+	world_ask_dead(A, id, B, step->node);
+	ck_assert_uint_ge(world->looks[0], 1); /* a ROUND may have been repeated */
+	world_start(step->node);
+	stays(id, A);
+	ck_assert_int_eq(world_move(C, id, B), 0);
+	world_rest(id);
+}
+END_TEST
+
 void add_precopy_kill_stories(Suite *suite)
 {
 	TCase *tc = precopy_story(suite, "precopy.kills");
@@ -576,4 +599,6 @@ void add_precopy_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, both_are_killed, from, from + N_PRECOPY_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, from, from + N_PRECOPY_STEPS);
+	tc = precopy_story(suite, "precopy.late");
+	tcase_add_loop_test(tc, killed_in_a_later_round, 0, 3);
 }

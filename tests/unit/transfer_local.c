@@ -158,6 +158,16 @@ int programs_stored_last(struct programs *programs, struct seg *seg,
 	return add_stored(seg_id(seg), ranges, count, STORED_EVERY / 2, STORED_EVERY, stored);
 }
 
+uint32_t programs_split(struct programs *programs, struct seg *seg, const struct page_set *before,
+			const struct page_set *stored)
+{
+	(void)programs;
+	(void)seg;
+	(void)before;
+	(void)stored;
+	return 0;
+}
+
 void programs_unwatch(struct programs *programs, struct seg *seg)
 {
 	(void)programs;

@@ -6,7 +6,8 @@
  * and PAGEMAP_SCAN then calls the page WRITTEN. A look asks twice: which pages are surely not stored
  * into, and then, in one step with the next arming, which are WRITTEN. All others count as stored
  * into: so a page whose entry was dropped, split or never made is sent once too often, and none is
- * missed. After a revoke the page tables lie in the places to which they were moved (away.h).
+ * missed. After a revoke the page tables lie in the places to which they were moved (away.h). Huge pages
+ * are armed whole, and split where they are stored into again and again (split.c).
  *
  * How it fails: attachments that come, go or change between two looks make all pages count (their page
  * tables say nothing of the time before). So do a mapping that is not registered any more, and a
@@ -26,12 +27,14 @@
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/programs.h"
+#include "split.h"
 
 /* The attachments that are armed. */
 struct watch {
 	struct mapping_ref *refs;
 	size_t count;
 	struct prelook counts;
+	struct page_set split; /* the first pages of huge ones that were split */
 };
 
 struct watched_data {
@@ -45,6 +48,7 @@ static void watch_free(struct mapped_segment *mseg)
 	if (!mseg->watch)
 		return;
 	mapping_refs_free(mseg->watch->refs, mseg->watch->count);
+	page_set_free(&mseg->watch->split);
 	free(mseg->watch);
 	mseg->watch = NULL;
 }
@@ -227,8 +231,12 @@ static int watch_new(struct programs *p, struct mapped_segment *mseg, struct map
 		return -ENOMEM;
 	}
 	/* The watch is there, too, when no program has the segment mapped. */
-	if (!mseg->watch)
+	if (!mseg->watch) {
 		mseg_hold(p, mseg);
+	} else {
+		w->split = mseg->watch->split;
+		mseg->watch->split = (struct page_set){0};
+	}
 	watch_free(mseg);
 	mseg->watch = w;
 	w->refs = refs;
@@ -332,6 +340,23 @@ int programs_stored_last(struct programs *p, struct seg *seg, const struct data_
 	return rc;
 }
 
+uint32_t programs_split(struct programs *p, struct seg *seg, const struct page_set *before,
+			const struct page_set *stored)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	uint32_t split = 0;
+
+	if (!mseg)
+		return 0;
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->watch && mseg->state == MSEG_OPEN)
+		split = split_huge(mseg->watch->refs, mseg->watch->count, before, stored,
+				   &mseg->watch->split);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
+	return split;
+}
+
 void programs_unwatch(struct programs *p, struct seg *seg)
 {
 	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
@@ -341,9 +366,12 @@ void programs_unwatch(struct programs *p, struct seg *seg)
 		return;
 	pthread_mutex_lock(&mseg->change);
 	w = mseg->watch;
-	for (size_t i = 0; w && i < w->count && mseg->state == MSEG_OPEN && !mseg_armed(mseg); i++)
-		if (may_store(&w->refs[i]))
-			uffd_disarm(w->refs[i].client, w->refs[i].start, w->refs[i].end);
+	if (w && mseg->state == MSEG_OPEN && !mseg_armed(mseg)) {
+		for (size_t i = 0; i < w->count; i++)
+			if (may_store(&w->refs[i]))
+				uffd_disarm(w->refs[i].client, w->refs[i].start, w->refs[i].end);
+		split_undo(w->refs, w->count, &w->split);
+	}
 	watch_free(mseg);
 	pthread_mutex_unlock(&mseg->change);
 	if (w)

@@ -40,6 +40,58 @@ P
 left=$(sed -n 's/.*: \([0-9]*\) pages were stored into since round 0 .*/\1/p' "$scratch/cluster/a.log" | tail -n 1)
 [ "${left:-16384}" -le 4096 ] || fail "round 0 has left ${left:-nothing} of 16384 pages"
 
+echo "a program that stores into a few pages of nearly all huge pages: those are split, and little is left"
+cat >"$scratch/spread.py" <<'P'
+import mmap, re, sys, time
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+MIB = 1 << 20
+for _ in range(200):  # again if the kernel had no huge page just then
+    try:
+        m.madvise(25)  # MADV_COLLAPSE
+    except OSError:
+        time.sleep(0.01)
+    with open("/proc/self/smaps") as maps:
+        kib = [int(x) for x in re.findall(r"ShmemPmdMapped: +(\d+)", maps.read())]
+    if sum(kib) == 64 << 10:
+        break
+else:
+    print("no huge pages", flush=True)
+n = 0
+while True:  # SIGBUS ends it
+    n += 1
+    for at in range(0, 62 * MIB, 2 * MIB):
+        m[at:at + 8] = n.to_bytes(8, "little")
+    if n == 1:
+        print("stores", flush=True)
+    time.sleep(0.005)
+P
+head -c 64M /dev/urandom >"$mnt/a/a/spread"
+cp "$mnt/a/a/spread" "$scratch/mirror"
+rampfs-run /usr/bin/python3 "$scratch/spread.py" "$mnt/a/a/spread" >"$scratch/spread" 2>/dev/null &
+program=$!
+within 20 test -s "$scratch/spread"
+rampfs-migrate --mode precopy --wait "$mnt/a/a/spread" b
+wait $program && fail "the program at the old node continued"
+if grep -q huge "$scratch/spread"; then
+	echo "the kernel has no huge pages now"
+else
+	last=$(grep 'huge pages split' "$scratch/cluster/a.log" | tail -n 1)
+	left=$(sed -n 's/.*: \([0-9]*\) pages were stored into since.*/\1/p' <<<"$last")
+	[ "${left:-16384}" -le 1024 ] || fail "most pages are left: $last"
+fi
+/usr/bin/python3 - "$mnt/b/b/spread" "$scratch/mirror" <<'P'
+import sys
+with open(sys.argv[1], "rb") as f, open(sys.argv[2], "rb") as mirror:
+    got, want = bytearray(f.read()), bytearray(mirror.read())
+seen = set()
+for at in range(0, 62 << 20, 2 << 20):
+    seen.add(int.from_bytes(got[at:at + 8], "little"))
+    got[at:at + 8] = want[at:at + 8]
+assert got == want, "other bytes"
+assert max(seen) - min(seen) <= 1, seen
+P
+
 echo "write(2), truncate and punched holes meanwhile"
 cat >"$scratch/io.py" <<'P'
 import ctypes, os, random, sys, time

@@ -1,0 +1,366 @@
+/*
+ * Stores that are watched: whatever the program does after a store, a look finds the page, the next one or the
+ * last. Huge pages that are split, and made huge again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+#include "memory/page_set.h"
+#include "programs_world.h"
+
+#define KNOWS	13 /* an agent that moves page tables */
+#define STORED	5u /* the page that is stored into, of the first huge page */
+#define TRIES	50
+#define CHANGES (sizeof(changes) / sizeof(changes[0]))
+
+enum { PAGES = SEG_BYTES / RAMP_PAGE_BYTES, HUGE_PAGES = RAMP_HUGE_BYTES / RAMP_PAGE_BYTES };
+
+static const struct data_range whole = {0, SEG_BYTES};
+static struct page_set found, before;
+static struct ramp_err err;
+
+static uint64_t at_page(const struct attached *x, uint64_t page)
+{
+	return x->addr + page * RAMP_PAGE_BYTES;
+}
+
+static void store(struct attached *x, uint64_t page)
+{
+	struct prog_order order = {
+		.op = PROG_STORE, .addr = at_page(x, page) + 8, .value = page + 1};
+
+	ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+}
+
+static uint64_t look(struct attached *x)
+{
+	page_set_clear(&found);
+	must(programs_stored(world.programs, x->seg, &whole, 1, &found, &err), &err);
+	return page_set_count(&found);
+}
+
+/* Returns a program with an agent that moves page tables, which has the segment mapped. */
+static struct attached mapped(void)
+{
+	struct prog_order session = {.op = PROG_SESSION, .value = KNOWS};
+	struct attached x = {.seg = world_segment("x", 3)};
+
+	prog_start(&x.prog, world.socket);
+	ck_assert_int_eq(prog_do(&x.prog, &session).result, 0);
+	x.addr = world_attach(&x.prog, x.seg, O_RDWR);
+	return x;
+}
+
+static void watch(struct attached *x)
+{
+	must(programs_watch(world.programs, x->seg, &whole, 1, &err), &err);
+	ck_assert_uint_eq(look(x), 0);
+}
+
+/* Returns one that has stored into each page, by entries of 4 KiB, and is watched. */
+static struct attached watched(void)
+{
+	struct attached x;
+
+	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	x = mapped();
+	for (uint64_t page = 0; page < PAGES; page++)
+		store(&x, page);
+	watch(&x);
+	return x;
+}
+
+static void unwatched(struct attached *x)
+{
+	programs_unwatch(world.programs, x->seg);
+	world_detached(x);
+}
+
+START_TEST(a_look_finds_what_was_stored_into_since)
+{
+	struct attached x = watched();
+
+	store(&x, STORED);
+	store(&x, PAGES - 1);
+	ck_assert_uint_eq(look(&x), 2);
+	ck_assert(page_set_has(&found, STORED) && page_set_has(&found, PAGES - 1));
+	ck_assert_uint_eq(look(&x), 0);
+	unwatched(&x);
+}
+END_TEST
+
+/* What the window does: between it and the check whether it may move, stores are watched. */
+static void freeze(struct attached *x)
+{
+	must(programs_prelook(world.programs, x->seg, &err), &err);
+	must(programs_revoke(world.programs, x->seg, REVOKE_MS, &err), &err);
+	page_set_clear(&found);
+	ck_assert_int_eq(programs_stored_last(world.programs, x->seg, &whole, 1, &found), 0);
+}
+
+/* ---- what a program does after a store ------------------------------------------------------ */
+
+static void ordered(struct attached *x, struct prog_order order)
+{
+	order.addr = order.addr ? order.addr : x->addr;
+	order.len = order.len ? order.len : SEG_BYTES;
+	ck_assert_int_eq(prog_do(&x->prog, &order).result, 0);
+}
+
+static void drops_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_ADVISE, .value = MADV_DONTNEED});
+}
+
+static void drops_its_page(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_ADVISE,
+				       .addr = at_page(x, STORED),
+				       .len = RAMP_PAGE_BYTES,
+				       .value = MADV_DONTNEED});
+}
+
+static void collapses_it(struct attached *x)
+{
+	prog_do(&x->prog, &(struct prog_order){.op = PROG_ADVISE,
+					       .addr = x->addr,
+					       .len = SEG_BYTES,
+					       .value = MADV_COLLAPSE});
+}
+
+static void locks_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_LOCK});
+}
+
+static void locks_and_unlocks_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_LOCK, .value = 1});
+}
+
+static void protects_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){
+			   .op = PROG_MPROTECT, .len = RAMP_HUGE_BYTES, .prot = PROT_READ});
+}
+
+static void protects_it_for_a_while(struct attached *x)
+{
+	protects_it(x);
+	ordered(x, (struct prog_order){.op = PROG_MPROTECT, .prot = PROT_READ | PROT_WRITE});
+}
+
+static void unmaps_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_MUNMAP});
+}
+
+static void unmaps_a_part(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_MUNMAP, .len = RAMP_HUGE_BYTES});
+}
+
+/* Within the arena: what lies outside of it keeps the segment. */
+static void moves_it(struct attached *x)
+{
+	ordered(x, (struct prog_order){.op = PROG_REMAP,
+				       .offset = SEG_BYTES,
+				       .value = x->addr + 2 * SEG_BYTES});
+}
+
+static void forks(struct attached *x)
+{
+	ck_assert_uint_eq(prog_at(&x->prog, PROG_FORK, at_page(x, STORED) + 8).value, STORED + 1);
+}
+
+static void wait_exec(pid_t pid)
+{
+	char path[64], exe[256] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	for (int i = 0; i < ANSWER_MS && !strstr(exe, "/bin/"); i++) {
+		ssize_t n = readlink(path, exe, sizeof(exe) - 1);
+
+		exe[n > 0 ? n : 0] = 0;
+		usleep(1000);
+	}
+	ck_assert_ptr_nonnull(strstr(exe, "/bin/"));
+}
+
+static void becomes_another_program(struct attached *x)
+{
+	prog_send(&x->prog, &(struct prog_order){.op = PROG_EXEC});
+	wait_exec(x->prog.pid);
+}
+
+static void is_killed(struct attached *x)
+{
+	kill(x->prog.pid, SIGKILL);
+}
+
+static void is_stopped(struct attached *x)
+{
+	kill(x->prog.pid, SIGSTOP);
+}
+
+static const struct change {
+	void (*make)(struct attached *x);
+	bool stays; /* where it is: the last look is at page tables that were moved */
+} changes[] = {
+	{drops_it, true},
+	{drops_its_page, true},
+	{collapses_it, true},
+	{locks_it, false},
+	{locks_and_unlocks_it, true},
+	{protects_it, false},
+	{protects_it_for_a_while, true},
+	{unmaps_it, false},
+	{unmaps_a_part, false},
+	{moves_it, false},
+	{forks, false},
+	{becomes_another_program, false},
+	{is_killed, false},
+	{is_stopped, false},
+};
+
+START_TEST(a_store_is_found_whatever_follows)
+{
+	const struct change *change = &changes[(size_t)_i % CHANGES];
+	struct attached x = watched();
+
+	store(&x, STORED);
+	change->make(&x);
+	if ((size_t)_i < CHANGES)
+		look(&x);
+	else
+		freeze(&x);
+	ck_assert(page_set_has(&found, STORED));
+	if (change->stays)
+		ck_assert_uint_lt(page_set_count(&found), PAGES);
+	programs_restore(world.programs, x.seg);
+	kill(x.prog.pid, SIGCONT);
+	unwatched(&x);
+}
+END_TEST
+
+/* A program that comes while another is watched, and stores at once. */
+START_TEST(a_program_that_comes_makes_all_count)
+{
+	struct attached x = watched();
+	struct attached y = world_attached(x.seg, O_RDWR);
+
+	store(&y, STORED);
+	look(&x);
+	ck_assert(page_set_has(&found, STORED));
+	store(&y, STORED + 1);
+	ck_assert_uint_eq(look(&x), 1);
+	ck_assert(page_set_has(&found, STORED + 1));
+	prog_end(&y.prog);
+	unwatched(&x);
+}
+END_TEST
+
+/* ---- huge pages ----------------------------------------------------------------------------- */
+
+static bool is_huge(const struct attached *x, uint64_t page)
+{
+	const struct kernel_page_kind huge = {.all = KERNEL_PAGE_PRESENT | KERNEL_PAGE_HUGE};
+	char path[64];
+	int fd, rc;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)x->prog.pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	rc = kernel_pagemap_find(fd, at_page(x, page), at_page(x, page) + RAMP_HUGE_BYTES, huge,
+				 NULL);
+	close(fd);
+	return rc == 1;
+}
+
+/* Returns a program that has the segment mapped by two huge pages, and is watched. */
+static struct attached huge(void)
+{
+	struct attached x = mapped();
+
+	/* again if the kernel had no huge page just then */
+	for (int tries = TRIES; tries && !(is_huge(&x, 0) && is_huge(&x, HUGE_PAGES)); tries--) {
+		collapses_it(&x);
+		usleep(1000);
+	}
+	ck_assert(is_huge(&x, 0) && is_huge(&x, HUGE_PAGES));
+	watch(&x);
+	return x;
+}
+
+/* Two looks that find the first huge page, and with `both` the second one. */
+static uint32_t looked_twice(struct attached *x, bool both)
+{
+	for (int i = 0; i < 2; i++) {
+		store(x, STORED);
+		if (both)
+			store(x, HUGE_PAGES + STORED);
+		ck_assert_int_eq(page_set_join(&before, &found), 0);
+		ck_assert_uint_eq(look(x), both ? PAGES : HUGE_PAGES);
+		if (i == 0) {
+			page_set_clear(&before);
+			ck_assert_uint_eq(programs_split(world.programs, x->seg, &before, &found),
+					  0);
+		}
+	}
+	return programs_split(world.programs, x->seg, &before, &found);
+}
+
+START_TEST(a_huge_page_that_is_stored_into_again_is_split)
+{
+	struct attached x = huge();
+
+	ck_assert_uint_eq(looked_twice(&x, false), 1);
+	ck_assert(!is_huge(&x, 0) && is_huge(&x, HUGE_PAGES));
+	ck_assert_uint_eq(look(&x), 0);
+	store(&x, STORED + 2);
+	ck_assert_uint_eq(look(&x), 1);
+	ck_assert(page_set_has(&found, STORED + 2));
+	ck_assert_uint_eq(prog_load(&x.prog, at_page(&x, STORED) + 8), STORED + 1);
+	if (_i) { /* the last look finds it, too */
+		store(&x, STORED + 3);
+		freeze(&x);
+		ck_assert_uint_eq(page_set_count(&found), 1);
+		ck_assert(page_set_has(&found, STORED + 3));
+		programs_restore(world.programs, x.seg);
+	}
+	programs_unwatch(world.programs, x.seg);
+	ck_assert(is_huge(&x, 0));
+	ck_assert_uint_eq(prog_load(&x.prog, at_page(&x, STORED + 2) + 8), STORED + 3);
+	world_detached(&x);
+}
+END_TEST
+
+START_TEST(where_all_huge_pages_are_stored_into_none_is_split)
+{
+	struct attached x = huge();
+
+	ck_assert_uint_eq(looked_twice(&x, true), 0);
+	ck_assert(is_huge(&x, 0) && is_huge(&x, HUGE_PAGES));
+	unwatched(&x);
+}
+END_TEST
+
+static void add_tests(TCase *tc)
+{
+	tcase_add_test(tc, a_look_finds_what_was_stored_into_since);
+	tcase_add_loop_test(tc, a_store_is_found_whatever_follows, 0, 2 * (int)CHANGES);
+	tcase_add_test(tc, a_program_that_comes_makes_all_count);
+	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);
+	tcase_add_test(tc, where_all_huge_pages_are_stored_into_none_is_split);
+}
+
+int main(int argc, char **argv)
+{
+	return world_main(argc, argv, "watch", add_tests);
+}
