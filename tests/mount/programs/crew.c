@@ -11,7 +11,7 @@
  * Happy path: it says "begun" once all of FILE is mapped, and from then on crew.sh moves it.
  * Threads map and unmap windows of it that overlap; fork children that look at all of it
  * and map, too; make children by posix_spawn, clone and _Fork; read and write it by system calls,
- * also from the mapping itself; and the changers protect, unmap, shrink and grow their mappings.
+ * also from the mapping itself; and the changers protect, lock, drop, unmap, shrink and grow their mappings.
  * In the end FILE holds the last stores, and is not mapped in more parts than necessary.
  *
  * A touch may find the page as it was stored, or SIGBUS while the segment is away, and SIGSEGV only
@@ -56,6 +56,7 @@
 #define PARTS_S	      10 /* for moves under way to end */
 #define AWAY	      7	 /* a child's exit status: it found the segment gone */
 #define CLONE_STACK   65536
+#define COLLAPSE      25 /* MADV_COLLAPSE, which older headers lack */
 #define FIRST(page)   (UINT64_C(0x5eed000000000000) + (page)*0x10001)
 
 static const char *path;
@@ -482,6 +483,10 @@ static void be_changer(uint64_t which)
 			make_hole(first + draw(AREA - 4), 1 + draw(4));
 		if (draw(32) == 0)
 			madvise(at, AREA * PAGE, draw(2) ? MADV_DONTNEED : MADV_NOHUGEPAGE);
+		if (draw(64) == 0)
+			madvise(base, COMMON * PAGE, COLLAPSE);
+		if (draw(64) == 0 && !mlock(at, AREA * PAGE))
+			munlock(at, AREA * PAGE);
 		if (!stop && draw(32) == 0 && !resize(first)) {
 			at = NULL;
 		} else if (draw(64) == 0) {

@@ -36,7 +36,7 @@ where() { # prints the node that has it now
 		[ ! -e "$mnt/a/$node/crew" ] || at=$node
 	done
 }
-modes=(lazy lazy demand copy)
+modes=(lazy demand copy precopy)
 move() { # to a node
 	if rampfs-migrate --mode "${modes[RANDOM % 4]}" "$mnt/a/$at/crew" "$1" 2>>"$scratch/refusals"; then
 		moves=$((moves + 1))
