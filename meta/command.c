@@ -69,11 +69,13 @@ const char *command_name(enum meta_command_type type)
 	return (size_t)type < N_COMMANDS && commands[type].name ? commands[type].name : "?";
 }
 
-uint64_t command_level(enum meta_command_type type)
+uint64_t command_level(const struct meta_command *c)
 {
-	if (type == META_UNEXTENT)
+	if (c->type == META_UNEXTENT)
 		return META_LEVEL_UNEXTENT;
-	return type == META_SET ? META_LEVEL_ARENA_USER : 0;
+	if (c->type == META_CREATE && c->flags)
+		return META_LEVEL_CREATE_EXTENT;
+	return c->type == META_SET ? META_LEVEL_ARENA_USER : 0;
 }
 
 /* One direction or the other: exactly one of w and r is set. */
@@ -152,6 +154,13 @@ static void code_names(struct codec *c, unsigned int f, struct meta_command *m)
 		c->bad = true;
 }
 
+static void code_pages(struct codec *c, struct segment_row *a)
+{
+	code_u8(c, &a->pages);
+	if (a->pages > SEGMENT_PAGES_HUGE)
+		c->bad = true;
+}
+
 static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 {
 	if (f & F_OWNERSHIP) {
@@ -166,9 +175,9 @@ static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 	code_time(c, &a->mtime);
 	code_time(c, &a->ctime);
 	code_u64(c, &a->extent_asked);
-	code_u8(c, &a->pages);
+	code_pages(c, a);
 	code_u8(c, &a->mmap);
-	if (a->pages > SEGMENT_PAGES_HUGE || a->mmap > SEGMENT_MMAP_PASSTHROUGH)
+	if (a->mmap > SEGMENT_MMAP_PASSTHROUGH)
 		c->bad = true;
 }
 
@@ -184,16 +193,35 @@ static void code_proof(struct codec *c, struct meta_command *m)
 		c->bad = true;
 }
 
-/* Codes the conditions: behind everything else, and only where there are such flags. So all other
-   commands have the bytes that they had before there were conditions, and an UNLINK no flags at
-   all. */
+/* Codes flags behind everything else, and only where there are some: so a command without has the
+   bytes that it had before its type could have any. */
+static void code_late_flags(struct codec *c, struct meta_command *m)
+{
+	if (c->w ? m->flags == 0 : c->r->pos == c->r->len)
+		return;
+	code_u32(c, &m->flags);
+	if (!m->flags)
+		c->bad = true;
+}
+
+/* Codes what a CREATE with an extent has more. No other flag of it exists. */
+static void code_with_extent(struct codec *c, struct meta_command *m)
+{
+	code_late_flags(c, m);
+	if (!m->flags)
+		return;
+	if (m->flags != META_WITH_EXTENT)
+		c->bad = true;
+	code_u64(c, &m->attr.size);
+	code_u64(c, &m->attr.extent_asked);
+	code_pages(c, &m->attr);
+}
+
+/* Codes the conditions, in the same way. */
 static void code_conditions(struct codec *c, struct meta_command *m)
 {
-	if (m->type == META_UNLINK && (c->w ? m->flags != 0 : c->r->pos < c->r->len)) {
-		code_u32(c, &m->flags);
-		if (!m->flags)
-			c->bad = true;
-	}
+	if (m->type == META_UNLINK)
+		code_late_flags(c, m);
 	if (m->flags & META_RAISE_CTIME)
 		code_time(c, &m->file_ctime);
 	if (m->flags & META_IN_NODE)
@@ -252,6 +280,8 @@ static void code_fields(struct codec *c, unsigned int f, struct meta_command *m)
 		code_u64(c, &m->value);
 	code_attr(c, f, &m->attr);
 	code_names(c, f, m);
+	if (m->type == META_CREATE)
+		code_with_extent(c, m);
 	if (m->type == META_UNLINK || m->type == META_RENAME || m->type == META_SETATTR)
 		code_conditions(c, m);
 }

@@ -47,7 +47,7 @@ void member_encode(struct wire_w *w, const struct node_row *row);
 bool member_decode(struct wire_r *r, struct node_row *row);
 
 /* Returns the level of the rules from which on the command may be proposed. */
-uint64_t command_level(enum meta_command_type type);
+uint64_t command_level(const struct meta_command *c);
 const char *command_name(enum meta_command_type type); /* "CREATE"; "?" */
 
 #endif

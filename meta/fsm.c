@@ -90,7 +90,7 @@ static int apply_command(struct journal *j, uint64_t index, const struct raft_en
 	}
 	res->first = true;
 	memset(&res->reply, 0, sizeof(res->reply));
-	res->reply.result = fsm_check_level(j, c.type);
+	res->reply.result = fsm_check_level(j, &c);
 	if (res->reply.result == 0)
 		res->reply.result = commands[c.type](&a);
 	if (journal_dead(j))

@@ -15,9 +15,9 @@ int fsm_level(struct journal *j, uint64_t *level)
 	return journal_read_count(j, LEVEL_KEY, 0, level);
 }
 
-int fsm_check_level(struct journal *j, enum meta_command_type type)
+int fsm_check_level(struct journal *j, const struct meta_command *c)
 {
-	uint64_t level, needed = command_level(type);
+	uint64_t level, needed = command_level(c);
 	int rc = needed == 0 ? 0 : fsm_level(j, &level);
 
 	if (needed == 0 || rc < 0)

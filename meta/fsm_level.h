@@ -14,7 +14,7 @@ int fsm_level_up(struct apply *a);
 /* Reads the level of the tables. Returns 0 or -EIO. */
 int fsm_level(struct journal *j, uint64_t *level);
 /* Returns 0 where the tables' level has such commands; -EOPNOTSUPP, or -EIO. */
-int fsm_check_level(struct journal *j, enum meta_command_type type);
+int fsm_check_level(struct journal *j, const struct meta_command *c);
 /* Decodes a command's entry. Returns false where this program does not know it. */
 bool fsm_decode(const struct raft_entry *entry, struct meta_origin *origin, struct meta_command *c);
 /* Returns true where this program can apply the entry. */

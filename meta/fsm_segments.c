@@ -20,10 +20,85 @@
 #define RENAME_NOREPLACE (1u << 0) /* linux/fs.h */
 #endif
 
+/* Returns the least power of two that is at least 64 MiB, what was asked for, and the larger of size
+   and mapping: four times that where nothing was asked for, or (`old`) where less was. 0: there is
+   no such number. */
+static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row, bool old)
+{
+	uint64_t need = row->size > c->map_len ? row->size : c->map_len;
+	uint64_t asked = row->extent_asked > c->length ? row->extent_asked : c->length;
+	uint64_t len = RAMP_EXTENT_MIN;
+
+	if (need > UINT64_C(1) << 60)
+		return 0;
+	if (asked == 0 || old)
+		need *= 4;
+	if (asked > need)
+		need = asked;
+	while (len < need && len < UINT64_C(1) << 62)
+		len *= 2;
+	return len < need ? 0 : len;
+}
+
+/* Returns 0 where the user may have `len` more of the arena. */
+static int check_use(struct apply *a, uint32_t uid, uint64_t len)
+{
+	uint64_t max = 0, used = 0;
+	int rc;
+
+	if (uid == 0)
+		return 0;
+	rc = fsm_arena_user_max(a->j, &max);
+	rc = rc ? rc : journal_arena_use(a->j, uid, &used);
+	if (rc < 0)
+		return rc;
+	return used > max || len > max - used ? -EDQUOT : 0;
+}
+
+/* Finds the extent of a row that has none, and that the user may have it. Nothing is written. */
+static int find_extent(struct apply *a, struct segment_row *row)
+{
+	uint64_t level, len;
+	bool old;
+	int rc = fsm_level(a->j, &level);
+
+	if (rc < 0)
+		return rc;
+	old = level < META_LEVEL_ARENA_USER;
+	len = extent_length(a->c, row, old);
+	if (len == 0)
+		return -ENOSPC;
+	rc = old ? 0 : check_use(a, row->uid, len);
+	rc = rc ? rc : journal_find_extent(a->j, len, &row->extent_addr);
+	row->extent_len = rc ? 0 : len;
+	return rc;
+}
+
+static int put_extent(struct apply *a, const struct segment_row *row)
+{
+	return journal_put_extent(a->j, row->id, row->extent_addr, row->extent_len);
+}
+
+/* Fills the row of a CREATE from the command. */
+static void fill_created(const struct meta_command *c, struct segment_row *row)
+{
+	memcpy(row->name, c->name, sizeof(row->name));
+	row->mode = c->attr.mode & 07777;
+	row->uid = c->attr.uid;
+	row->gid = c->attr.gid;
+	row->atime = row->mtime = row->ctime = c->now;
+	if (!(c->flags & META_WITH_EXTENT))
+		return;
+	row->size = c->attr.size;
+	row->extent_asked = c->attr.extent_asked;
+	row->pages = c->attr.pages;
+}
+
 int fsm_create(struct apply *a)
 {
 	const struct meta_command *c = a->c;
 	struct segment_row row = {.epoch = 1, .phase = SEGMENT_STABLE, .node = c->node};
+	bool with_extent = c->flags & META_WITH_EXTENT;
 	struct node_row node;
 	int rc = journal_get_node(a->j, c->node, &node);
 
@@ -34,17 +109,15 @@ int fsm_create(struct apply *a)
 	if (node.incarnation == 0 || node.fenced == node.incarnation ||
 	    (c->node_inc != 0 && c->node_inc != node.incarnation))
 		return -EHOSTDOWN; /* no node would hold the bytes */
-	rc = fsm_name_free(a->j, c->node, c->name);
-	rc = rc ? rc : journal_next_segment_id(a->j, &row.id);
-	if (rc < 0)
-		return rc;
 	row.node_inc = node.incarnation;
-	memcpy(row.name, c->name, sizeof(row.name));
-	row.mode = c->attr.mode & 07777;
-	row.uid = c->attr.uid;
-	row.gid = c->attr.gid;
-	row.atime = row.mtime = row.ctime = c->now;
-	rc = journal_put_name(a->j, c->node, row.name, row.id, false);
+	fill_created(c, &row);
+	rc = fsm_name_free(a->j, c->node, c->name);
+	if (!rc && with_extent)
+		rc = find_extent(a, &row);
+	rc = rc ? rc : journal_next_segment_id(a->j, &row.id);
+	if (!rc && with_extent)
+		rc = put_extent(a, &row);
+	rc = rc ? rc : journal_put_name(a->j, c->node, row.name, row.id, false);
 	return rc ? rc : fsm_put(a, &row);
 }
 
@@ -203,41 +276,6 @@ int fsm_setattr(struct apply *a)
 	return fsm_put(a, &row);
 }
 
-/* Returns the least power of two that is at least 64 MiB, what was asked for, and the larger of size
-   and mapping: four times that where nothing was asked for, or (`old`) where less was. 0: there is
-   no such number. */
-static uint64_t extent_length(const struct meta_command *c, const struct segment_row *row, bool old)
-{
-	uint64_t need = row->size > c->map_len ? row->size : c->map_len;
-	uint64_t asked = row->extent_asked > c->length ? row->extent_asked : c->length;
-	uint64_t len = RAMP_EXTENT_MIN;
-
-	if (need > UINT64_C(1) << 60)
-		return 0;
-	if (asked == 0 || old)
-		need *= 4;
-	if (asked > need)
-		need = asked;
-	while (len < need && len < UINT64_C(1) << 62)
-		len *= 2;
-	return len < need ? 0 : len;
-}
-
-/* Returns 0 where the user may have `len` more of the arena. */
-static int check_use(struct apply *a, uint32_t uid, uint64_t len)
-{
-	uint64_t max = 0, used = 0;
-	int rc;
-
-	if (uid == 0)
-		return 0;
-	rc = fsm_arena_user_max(a->j, &max);
-	rc = rc ? rc : journal_arena_use(a->j, uid, &used);
-	if (rc < 0)
-		return rc;
-	return used > max || len > max - used ? -EDQUOT : 0;
-}
-
 /*
  * Makes the row of a segment again that went with its name while its owner still has the file open.
  * So its addresses are its own until FREED, and go with that incarnation (R12). The owner's record
@@ -267,8 +305,6 @@ static int orphan_recreate(struct apply *a, struct segment_row *row)
 int fsm_extent(struct apply *a)
 {
 	struct segment_row row;
-	uint64_t len, level;
-	bool old;
 	int rc = journal_get_segment(a->j, a->c->id, &row);
 
 	if (rc == -ENOENT)
@@ -281,19 +317,9 @@ int fsm_extent(struct apply *a)
 	}
 	if (row.phase == SEGMENT_MOVING)
 		return -EBUSY;
-	rc = fsm_level(a->j, &level);
-	if (rc < 0)
-		return rc;
-	old = level < META_LEVEL_ARENA_USER;
-	len = extent_length(a->c, &row, old);
-	if (len == 0)
-		return -ENOSPC;
-	rc = old ? 0 : check_use(a, row.uid, len);
-	rc = rc ? rc : journal_take_extent(a->j, row.id, len, &row.extent_addr);
-	if (rc < 0)
-		return rc;
-	row.extent_len = len;
-	return fsm_put(a, &row);
+	rc = find_extent(a, &row);
+	rc = rc ? rc : put_extent(a, &row);
+	return rc ? rc : fsm_put(a, &row);
 }
 
 /* The epoch is raised, so that a prepare by the row before is ESTALE, and its source looks again. */

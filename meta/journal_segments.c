@@ -250,7 +250,7 @@ int journal_free_extent(struct journal *j, uint64_t addr)
 	return rc ? rc : journal_write_row(j, S_HINT_LOWER, addr, 0, 0);
 }
 
-int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr)
+int journal_find_extent(struct journal *j, uint64_t len, uint64_t *addr)
 {
 	struct journal_state state;
 	uint64_t end, first, from;
@@ -273,8 +273,12 @@ int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint
 	rc = first_fit(j, from > first ? from : first, len, addr);
 	if (rc < 0)
 		return rc;
-	if (*addr > end - len)
-		return -ENOSPC;
-	rc = journal_write_row(j, S_EXTENT_PUT, *addr, len, id);
-	return rc ? rc : journal_write_row(j, S_HINT_PUT, len, *addr + len, 0);
+	return *addr > end - len ? -ENOSPC : 0;
+}
+
+int journal_put_extent(struct journal *j, ramp_segment_t id, uint64_t addr, uint64_t len)
+{
+	int rc = journal_write_row(j, S_EXTENT_PUT, addr, len, id);
+
+	return rc ? rc : journal_write_row(j, S_HINT_PUT, len, addr + len, 0);
 }

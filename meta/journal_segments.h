@@ -41,9 +41,11 @@ int journal_put_name(struct journal *j, ramp_node_t node, const char *name, ramp
 		     bool reserved);
 int journal_delete_name(struct journal *j, ramp_node_t node, const char *name);
 
-/* Takes for id the first place of `len` (a power of two) in the arena that fits, aligned to len.
-   -ENOSPC: there is none. */
-int journal_take_extent(struct journal *j, ramp_segment_t id, uint64_t len, uint64_t *addr);
+/* Finds the first place of `len` (a power of two) in the arena that fits, aligned to len. -ENOSPC:
+   there is none. */
+int journal_find_extent(struct journal *j, uint64_t len, uint64_t *addr);
+/* Gives that place to id. */
+int journal_put_extent(struct journal *j, ramp_segment_t id, uint64_t addr, uint64_t len);
 /* Gives the extent at that address back. */
 int journal_free_extent(struct journal *j, uint64_t addr);
 

@@ -103,7 +103,9 @@ struct meta_command_id {
 enum meta_command_type {
 	META_CREATE = 1, /* node, node_inc (0: the current one), name, attr: mode uid gid -> id. The
 			    times are `now`. EEXIST, ENOENT node, EHOSTDOWN: the node was never up,
-			    is fenced, or another incarnation */
+			    is fenced, or another incarnation. META_WITH_EXTENT: also size,
+			    extent_asked and pages -> extent, as META_EXTENT gives one; all or
+			    nothing; EOPNOTSUPP below level META_LEVEL_CREATE_EXTENT */
 	META_UNLINK,	 /* id, name: the row must still have that name, else ENOENT. EBUSY in
 			    MOVING. A row that has an extent, or for which one was asked
 			    (META_SET_EXTENT), stays as ORPHAN until FREED; any other row is
@@ -190,8 +192,9 @@ static inline uint64_t meta_arena_user_default(uint64_t arena_len)
 #define META_LEVEL_KNOWN 2 /* the highest level that this program knows */
 /* 1: META_SET; an extent that was asked for is as large as that; each user's are bounded. */
 #define META_LEVEL_ARENA_USER 1
-/* 2: META_UNEXTENT. */
-#define META_LEVEL_UNEXTENT 2
+/* 2: META_UNEXTENT; META_CREATE with META_WITH_EXTENT. */
+#define META_LEVEL_UNEXTENT	 2
+#define META_LEVEL_CREATE_EXTENT 2
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
@@ -224,6 +227,8 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 /* The row's uid is `owner`, and that of the segment that RENAME replaces is other_owner, else
    EPERM. */
 #define META_OF_OWNER (1u << 15)
+/* CREATE gives the segment its size and its extent at once. */
+#define META_WITH_EXTENT (1u << 16)
 
 struct meta_command {
 	struct meta_command_id cid;
@@ -243,7 +248,7 @@ struct meta_command {
 	struct meta_time file_ctime;  /* META_RAISE_CTIME */
 	char name[RAMP_NAME_MAX + 1], new_name[RAMP_NAME_MAX + 1];
 	char address[RAMP_ADDRESS_MAX + 1];
-	struct segment_row attr; /* CREATE: mode uid gid; SETATTR: by mask */
+	struct segment_row attr; /* CREATE: as there; SETATTR: by mask */
 	uint64_t length, map_len, instance, capacity, value;
 	enum meta_setting setting;
 	struct meta_time now; /* the proposer's clock; the state machine has none */

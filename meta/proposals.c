@@ -200,7 +200,7 @@ void proposals_add(struct meta *meta, struct meta_proposal *p)
 		return;
 	}
 	/* A member may run a program that would stop at such a command. */
-	rc = fsm_check_level(meta_journal(meta), p->command.type);
+	rc = fsm_check_level(meta_journal(meta), &p->command);
 	if (rc < 0) {
 		proposal_fail(p, rc);
 		return;

@@ -15,6 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "base/clock.h"
 #include "base/session.h"
 #include "core_choice.h"
@@ -27,17 +28,24 @@
 #define LISTED_LOOK_MS 2 /* between looks whether it is listed */
 #define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
 
-/* Returns the descriptor of a node's directory, or a negative errno. */
-static int open_node(const struct ramp_cluster *ramp, const char *node)
+static int open_dir(const struct ramp_cluster *ramp, const char *node, int flags)
 {
-	int fd = openat(ramp->fd, node, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = openat(ramp->fd, node, flags | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
 	return fd < 0 ? -errno : fd;
 }
 
+/* Returns the descriptor of a node's directory, or a negative errno. */
+static int open_node(const struct ramp_cluster *ramp, const char *node)
+{
+	return open_dir(ramp, node, O_PATH);
+}
+
 /* ---- mapping -------------------------------------------------------------------------------- */
 
-#define MAP_AHEAD 2 /* beside RAMP_READ_ONLY */
+/* Beside RAMP_READ_ONLY: */
+#define MAP_AHEAD 2
+#define MAP_GIVEN 4 /* it has its extent */
 
 static int map_range(struct ramp_segment *s, const char *name, int flags, uint64_t len)
 {
@@ -85,10 +93,11 @@ static int read_extent(const struct ramp_segment *s, uint64_t *extent)
 	return *end || !*extent ? -EPROTO : 0;
 }
 
-/* The extent is known once the first page is mapped. */
+/* The extent is known once the first page is mapped, or where the segment was made with it. */
 static int map_whole(struct ramp_segment *s, const char *name, int flags)
 {
-	int rc = map_range(s, name, flags, RAMP_PAGE_BYTES);
+	bool given = flags & MAP_GIVEN;
+	int rc = given ? 0 : map_range(s, name, flags, RAMP_PAGE_BYTES);
 
 	if (rc)
 		return rc;
@@ -97,7 +106,8 @@ static int map_whole(struct ramp_segment *s, const char *name, int flags)
 		error_set(-rc, name, "its extent can't be read");
 	else
 		rc = map_range(s, name, flags, s->extent);
-	unmap_range(s, RAMP_PAGE_BYTES);
+	if (!given)
+		unmap_range(s, RAMP_PAGE_BYTES);
 	return rc;
 }
 
@@ -149,15 +159,6 @@ static int set_text(int fd, const char *attribute, const char *value)
 	return fsetxattr(fd, attribute, value, strlen(value), 0) ? -errno : 0;
 }
 
-static uint64_t round_extent(uint64_t extent)
-{
-	uint64_t rounded = UINT64_C(64) << 20;
-
-	while (rounded < extent)
-		rounded *= 2;
-	return rounded;
-}
-
 static int set_up(int fd, const struct ramp_alloc *what)
 {
 	char text[32];
@@ -168,30 +169,46 @@ static int set_up(int fd, const struct ramp_alloc *what)
 	if (what->no_huge)
 		rc = set_text(fd, "user.ramp.pages", "small");
 	if (!rc && what->extent) {
-		snprintf(text, sizeof(text), "%llu",
-			 (unsigned long long)round_extent(what->extent));
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)alloc_extent(what));
 		rc = set_text(fd, "user.ramp.extent", text);
 	}
 	if (rc)
-		return error_set(-rc, what->name,
-				 rc == -EDQUOT ? "the user has too many addresses" : NULL);
+		return alloc_error(what, rc);
 	if (ftruncate(fd, (off_t)((what->size + RAMP_PAGE_BYTES - 1) & ~(RAMP_PAGE_BYTES - 1))))
 		return error_set(errno, what->name, "its size");
 	return 0;
 }
 
-static int alloc_in(struct ramp_cluster *ramp, int dir, const struct ramp_alloc *what,
-		    struct ramp_segment **out)
+/* In several commits: a daemon of the cluster is of an older version. */
+static int alloc_in_steps(struct ramp_cluster *ramp, int dir, const struct ramp_alloc *what,
+			  struct ramp_segment **out)
 {
 	int rc, fd = openat(dir, what->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		return error_set(errno, what->name, NULL);
+		return alloc_error(what, -errno);
 	rc = set_up(fd, what);
 	if (rc)
 		close(fd);
 	else
 		rc = segment_map(ramp, fd, what->name, 0, out);
+	if (rc)
+		unlinkat(dir, what->name, 0);
+	return rc;
+}
+
+static int alloc_in(struct ramp_cluster *ramp, int dir, const struct ramp_alloc *what,
+		    struct ramp_segment **out)
+{
+	int fd, rc = alloc_at_once(dir, what);
+
+	if (rc == -EOPNOTSUPP)
+		return alloc_in_steps(ramp, dir, what, out);
+	if (rc)
+		return alloc_error(what, rc);
+	fd = openat(dir, what->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	rc = fd < 0 ? error_set(errno, what->name, NULL)
+		    : segment_map(ramp, fd, what->name, MAP_GIVEN, out);
 	if (rc)
 		unlinkat(dir, what->name, 0);
 	return rc;
@@ -209,10 +226,11 @@ EXPORT int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what,
 		return error_set(EINVAL, what->name, "no size of a segment");
 	if (what->extent && what->extent < what->size)
 		return error_set(EINVAL, what->name, "the extent is smaller than the size");
-	dir = open_node(ramp, ramp->node);
+	dir = open_dir(ramp, ramp->node, O_RDONLY);
 	if (dir < 0)
 		return error_set(-dir, ramp->node, NULL);
-	rc = alloc_in(ramp, dir, what, out);
+	rc = alloc_check(ramp, dir, what);
+	rc = rc ? rc : alloc_in(ramp, dir, what, out);
 	close(dir);
 	return rc;
 }

@@ -81,7 +81,9 @@ void *ramp_arena(const struct ramp_cluster *ramp, uint64_t *len);
 
 struct ramp_alloc {
 	const char *name; /* not taken at this node; no '/' */
-	uint64_t size;	  /* in bytes, at least 1: rounded up to pages (4096 bytes) */
+	/* In bytes, at least 1: rounded up to pages (4096 bytes). No more than the node's capacity; memory
+	   is taken as it is used. */
+	uint64_t size;
 	/* How far it may ever grow, in bytes, rounded up to a power of two of 64 MiB at least.
 	   0: the cluster's own choice, four times its size or more. */
 	uint64_t extent;
@@ -91,14 +93,17 @@ struct ramp_alloc {
 
 /*
  * Allocates a segment of this node, filled with zeros, and maps it. The caller puts it with
- * ramp_put(); it stays, with its bytes, until ramp_free(). Blocks for commits of the cluster.
+ * ramp_put(); it stays, with its bytes, until ramp_free(). Blocks for one commit of the cluster,
+ * 5 s at most (for several, where a daemon of the cluster is of an older version).
  *
- * All or nothing: after an error there is no such segment (but for a program that is killed in the
- * middle, which may leave an empty file of that name).
+ * All or nothing: after an error there is no such segment, but after -ETIMEDOUT it may still come to
+ * be. A program that is killed in the middle leaves none, or the whole one; so does a daemon. (With
+ * older daemons a program may leave an empty file of that name.)
  *
  * -EEXIST: the name is taken; -EINVAL: no name, a '/' in it, size 0, extent less than size;
- * -ENOSPC: the node's capacity or the arena is full; -EDQUOT: the user has too many addresses;
- * -EROFS: no quorum; -EACCES: the node's directory is not writable for this user.
+ * -ENOSPC: the size is more than the node's capacity, the addresses are more than the arena has,
+ * or has free, or the node has no room for one more file; -EDQUOT: the user would have too many
+ * addresses; -EROFS: no quorum, or the mount is read-only; -ETIMEDOUT: no answer.
  */
 int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what, struct ramp_segment **out);
 

@@ -145,7 +145,7 @@ static int take_page(struct store *store, int fd)
 	return rc;
 }
 
-static int write_state(struct seg *seg, const struct record *record, const struct timespec times[2],
+static int write_state(struct seg *seg, const struct record *record, const struct seg_dated *row,
 		       struct ramp_err *err)
 {
 	char made[40], name[32];
@@ -172,9 +172,9 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 	state->id = seg->id;
 	state->crc = header_crc(state);
 	record_write_first(seg, record);
-	if (times) {
-		futimens(atomic_load(&seg->fd), times);
-		seg_note_row(seg, times);
+	if (row) {
+		futimens(atomic_load(&seg->fd), row->times);
+		seg_note_row(seg, row->times);
 	}
 	if (renameat(seg->store->dir_fd, made, seg->store->dir_fd, name)) {
 		rc = ramp_err_sys(err, errno, "%s", name);
@@ -184,7 +184,7 @@ static int write_state(struct seg *seg, const struct record *record, const struc
 }
 
 int seg_make(struct store *store, ramp_segment_t id, const struct record *record,
-	     const struct timespec times[2], struct seg **out, struct ramp_err *err)
+	     const struct seg_dated *row, struct seg **out, struct ramp_err *err)
 {
 	struct seg *seg = seg_alloc(store, id);
 	char name[32];
@@ -199,7 +199,10 @@ int seg_make(struct store *store, ramp_segment_t id, const struct record *record
 		goto err_after_alloc;
 	}
 	seg_take_file(seg, fd);
-	rc = write_state(seg, record, times, err);
+	if (row && row->size && ftruncate(fd, (off_t)row->size))
+		rc = ramp_err_sys(err, errno, "segment %s of %" PRIu64 " bytes", name, row->size);
+	else
+		rc = write_state(seg, record, row, err);
 	if (rc)
 		goto err_after_data;
 	*out = seg;

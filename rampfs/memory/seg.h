@@ -16,6 +16,12 @@ struct record;
 struct seg;
 struct store;
 
+/* Of a row: what its file begins with. */
+struct seg_dated {
+	uint64_t size;
+	struct timespec times[2];
+};
+
 /* Called when the reason that parked requests wait for may have changed: the gate opened, or closed
    for good; a record changed; a pull began; pages arrived or were lost. From any thread; must not
    block. There is one listener: mount/park.c. */
@@ -71,7 +77,7 @@ void seg_not_freeing(struct seg *seg);
 /* ---- for store.c and touched.c alone ------------------------------------------------------- */
 
 int seg_make(struct store *store, ramp_segment_t id, const struct record *record,
-	     const struct timespec times[2], struct seg **out, struct ramp_err *err);
+	     const struct seg_dated *row, struct seg **out, struct ramp_err *err);
 /* Finds a segment at store_open. 1: it is there, or damaged; 0: it was a leftover and is removed;
    or -errno. */
 int seg_load(struct store *store, ramp_segment_t id, struct seg **out, struct ramp_err *err);

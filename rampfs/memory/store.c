@@ -436,7 +436,7 @@ int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, 
 }
 
 int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind kind,
-		       uint64_t epoch, const struct timespec times[2], struct seg **out,
+		       uint64_t epoch, const struct seg_dated *row, struct seg **out,
 		       struct ramp_err *err)
 {
 	struct record record = {.kind = kind, .epoch = epoch};
@@ -454,7 +454,7 @@ int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind 
 	if (table_find(store, id))
 		rc = ramp_err_set(err, EEXIST, "segment %" PRIu64 " is here already", id);
 	else
-		rc = seg_make(store, id, &record, times, &seg, err);
+		rc = seg_make(store, id, &record, row, &seg, err);
 	if (!rc && !tsearch(&seg->id, &store->table, by_id)) {
 		seg_unlink(store, id);
 		seg_put(seg);

@@ -79,10 +79,10 @@ void store_each(struct store *store, void (*fn)(void *arg, struct seg *seg), voi
  */
 int store_create(struct store *store, ramp_segment_t id, enum record_kind kind, uint64_t epoch,
 		 struct seg **out, struct ramp_err *err);
-/* The same with the times of its row, which it has, noted (seg_note_row), before any thread can
-   find it. */
+/* The same with the size and the times of its row; these it has noted (seg_note_row), before any
+   thread can find it. */
 int store_create_dated(struct store *store, ramp_segment_t id, enum record_kind kind,
-		       uint64_t epoch, const struct timespec times[2], struct seg **out,
+		       uint64_t epoch, const struct seg_dated *row, struct seg **out,
 		       struct ramp_err *err);
 /*
  * Unlinks both files, once no node can need them (R7, or an orphan). Access through the gate is

@@ -234,13 +234,14 @@ int inode_lookup(struct mount *m, fuse_ino_t parent, const char *name, fuse_ino_
 
 /* ---- from number to bytes ------------------------------------------------------------------- */
 
-/* Makes a row's file, with the row's owner and times, so that no hint needs to report a
+/* Makes a row's file, with the row's owner, size and times, so that no hint needs to report a
    difference. */
 static int begin_file(struct mount *m, const struct segment_row *row, struct seg **seg,
 		      struct ramp_err *err)
 {
-	struct timespec times[2] = {to_timespec(row->atime), to_timespec(row->mtime)};
-	int rc = store_create_dated(m->config.store, row->id, RECORD_OWNED, row->epoch, times, seg,
+	struct seg_dated dated = {.size = row->size,
+				  .times = {to_timespec(row->atime), to_timespec(row->mtime)}};
+	int rc = store_create_dated(m->config.store, row->id, RECORD_OWNED, row->epoch, &dated, seg,
 				    err);
 
 	if (!rc) {
@@ -248,6 +249,20 @@ static int begin_file(struct mount *m, const struct segment_row *row, struct seg
 		row_note_made(*seg, row);
 	}
 	return rc;
+}
+
+static bool same_meta_time(struct meta_time a, struct meta_time b)
+{
+	return a.sec == b.sec && a.nsec == b.nsec;
+}
+
+/* Returns whether a row without a file may be one whose file was never made: it was not moved and
+   has no size, or it is as its create has made it (META_WITH_EXTENT). */
+static bool is_unused(const struct segment_row *row)
+{
+	return row->phase == SEGMENT_STABLE && !row->k.source_id &&
+	       (!row->size || (row->epoch == 1 && same_meta_time(row->atime, row->mtime) &&
+			       same_meta_time(row->mtime, row->ctime)));
 }
 
 static bool is_short(int rc)
@@ -297,8 +312,7 @@ static int make_missing(struct mount *m, ramp_segment_t id, bool *made, struct s
 		rc = -ENOENT;
 	} else if (row.node != m->self) {
 		rc = -EREMOTE;
-	} else if (row.node_inc != m->incarnation || row.phase != SEGMENT_STABLE ||
-		   row.k.source_id || row.size) {
+	} else if (row.node_inc != m->incarnation || !is_unused(&row)) {
 		rc = -EIO;
 	} else if (!known) {
 		rc = -EAGAIN;

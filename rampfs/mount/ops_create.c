@@ -19,6 +19,7 @@
 
 struct create_request {
 	struct metadata_change c; /* first */
+	bool opens;		  /* answered as an open of it, by fi; else with the result alone */
 	struct fuse_file_info fi;
 };
 
@@ -26,11 +27,11 @@ static void reply_create(struct create_request *cr, fuse_ino_t ino)
 {
 	struct parked_request *r = &cr->c.r;
 	struct fuse_entry_param e;
-	int rc = inode_entry(r->mount, ino, &e);
+	int rc = cr->opens ? inode_entry(r->mount, ino, &e) : 0;
 
 	if (!rc)
 		rc = inode_openable(r->mount, ino);
-	if (rc) {
+	if (rc || !cr->opens) {
 		request_reply_err(r, rc);
 		return;
 	}
@@ -91,7 +92,7 @@ static void segment_created(struct metadata_change *c)
 	 * permission of the inode that answers a create: ESTALE makes it look again, and check. A
 	 * name that is not visible yet belongs to a move.
 	 */
-	if (rc == -EEXIST && !(cr->fi.flags & O_EXCL))
+	if (rc == -EEXIST && cr->opens && !(cr->fi.flags & O_EXCL))
 		rc = inode_lookup(m, inode_of_node(c->command.node), c->command.name, &ino)
 			     ? -EBUSY
 			     : -ESTALE;
@@ -158,8 +159,8 @@ static enum park_verdict create_when_ready(struct parked *parked)
 	return PARK_DONE;
 }
 
-void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
-	       struct fuse_file_info *fi)
+void create_segment(fuse_req_t req, fuse_ino_t parent, const char *name,
+		    const struct meta_command *what, const struct fuse_file_info *fi)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct create_request *cr;
@@ -172,11 +173,14 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	cr = propose_new(req, sizeof(*cr), META_CREATE, segment_created);
 	if (!cr)
 		return;
-	cr->fi = *fi;
+	cr->opens = fi;
+	if (fi)
+		cr->fi = *fi;
 	cr->c.command.node = inode_node(parent);
 	cr->c.command.node_inc = mount_of(req)->incarnation;
+	cr->c.command.flags = what->flags;
+	cr->c.command.attr = what->attr;
 	strcpy(cr->c.command.name, name);
-	cr->c.command.attr.mode = mode & 07777;
 	cr->c.command.attr.uid = ctx->uid;
 	cr->c.command.attr.gid = ctx->gid;
 	cr->c.command.attr.atime = cr->c.command.now;
@@ -187,4 +191,12 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	cr->c.r.parked.step = create_when_ready;
 	request_interruptible(&cr->c.r);
 	park_wait(mount_of(req)->park, &cr->c.r.parked, parent);
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
+{
+	struct meta_command what = {.attr.mode = mode & 07777};
+
+	create_segment(req, parent, name, &what, fi);
 }

@@ -3,7 +3,8 @@
  * can be removed: that gives its addresses back.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
- * carry a segment's id and owner to its copies. Attributes of any other name are not supported.
+ * carry a segment's id and owner to its copies. Attributes of any other name are not supported, but
+ * for ramp.alloc of a directory (ops_alloc.h).
  */
 #include "ops_xattr.h"
 
@@ -18,6 +19,7 @@
 #include "caller.h"
 #include "facts.h"
 #include "inode.h"
+#include "ops_alloc.h"
 #include "passthrough.h"
 #include "propose.h"
 
@@ -149,6 +151,10 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 	char text[64];
 	int rc;
 
+	if (inode_kind(ino) == INODE_IS_NODE && strcmp(name, ALLOC_ATTRIBUTE) == 0) {
+		op_alloc(req, ino, value, size);
+		return;
+	}
 	if (inode_kind(ino) != INODE_IS_SEGMENT) {
 		rc = -EOPNOTSUPP;
 	} else if (size >= sizeof(text)) {

@@ -105,6 +105,9 @@ void fuzz_seeds(void)
 	c.flags = META_IN_NODE | META_OF_OWNER;
 	bytes[0] = 'c';
 	fuzz_seed("limited", bytes, 1 + command_encode(&origin, &c, bytes + 1, META_COMMAND_BYTES));
+	c.type = META_CREATE;
+	c.flags = META_WITH_EXTENT;
+	fuzz_seed("extent", bytes, 1 + command_encode(&origin, &c, bytes + 1, META_COMMAND_BYTES));
 	bytes[0] = 'r';
 	fuzz_seed("reply", bytes, 1 + command_reply_encode(&reply, bytes + 1, META_REPLY_BYTES));
 	wire_w_init(&w, bytes, sizeof(bytes));

@@ -89,7 +89,7 @@ static void read_all(void)
 	journal_get_member(journal, 1, &role);
 	journal_get_result(journal, (struct meta_command_id){1, 2}, &reply);
 	journal_get_floor(journal, 1, &life, &lowest);
-	journal_take_extent(journal, 4097, UINT64_C(1) << 26, &addr);
+	journal_find_extent(journal, UINT64_C(1) << 26, &addr);
 	journal_tables_sum(journal, &sum);
 }
 
@@ -137,7 +137,8 @@ static void fill(struct journal *j)
 
 	fuzz_rule(journal_put_segment(j, &row) == 0);
 	fuzz_rule(journal_put_name(j, 1, "cache", 4097, false) == 0);
-	fuzz_rule(journal_take_extent(j, 4097, UINT64_C(1) << 26, &addr) == 0);
+	fuzz_rule(journal_find_extent(j, UINT64_C(1) << 26, &addr) == 0);
+	fuzz_rule(journal_put_extent(j, 4097, addr, UINT64_C(1) << 26) == 0);
 	fuzz_rule(journal_put_result(j, (struct meta_command_id){1, 2}, &reply, 2) == 0);
 	fuzz_rule(journal_put_floor(j, 1, 2, 3) == 0);
 	fuzz_rule(journal_put_past(j, 1, 8) == 0);

@@ -82,7 +82,8 @@ static void fill(struct journal *j)
 		fuzz_rule(journal_append(j, state.last_index + i, &noop) == 0);
 	fuzz_rule(journal_put_segment(j, &row) == 0);
 	fuzz_rule(journal_put_name(j, 1, "cache", 4097, false) == 0);
-	fuzz_rule(journal_take_extent(j, 4097, UINT64_C(1) << 26, &addr) == 0);
+	fuzz_rule(journal_find_extent(j, UINT64_C(1) << 26, &addr) == 0);
+	fuzz_rule(journal_put_extent(j, 4097, addr, UINT64_C(1) << 26) == 0);
 	fuzz_rule(journal_put_result(j, (struct meta_command_id){1, 2}, &reply, 2) == 0);
 	fuzz_rule(journal_commit(j) == 0);
 }

@@ -1,5 +1,5 @@
 /*
- * Extended attributes from users (ops_xattr.c, facts.c): names and values of setfattr, names of
+ * Extended attributes from users (ops_xattr.c, ops_alloc.c, facts.c): names and values of setfattr, names of
  * getfattr. The ops are called as libfuse calls them; this file answers their calls to libfuse,
  * meta and the store. Each request is answered exactly once, and proposed values are in range.
  */
@@ -11,6 +11,7 @@
 #include "fuzz.h"
 #include "memory/pages.h"
 #include "mount/inode.h"
+#include "mount/ops_create.h"
 #include "mount/ops_xattr.h"
 #include "mount/propose.h"
 
@@ -188,6 +189,22 @@ void propose_change(struct metadata_change *c)
 	free(c);
 }
 
+void create_segment(fuse_req_t req, fuse_ino_t parent, const char *name,
+		    const struct meta_command *what, const struct fuse_file_info *fi)
+{
+	uint64_t asked = what->attr.extent_asked;
+
+	(void)req;
+	fuzz_rule(parent == 16 && !fi && what->flags == META_WITH_EXTENT);
+	fuzz_rule(name[0] && strlen(name) <= RAMP_NAME_MAX && !strchr(name, '/'));
+	fuzz_rule(strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
+	fuzz_rule(what->attr.size && what->attr.size <= INT64_MAX - 4096);
+	fuzz_rule(!asked ||
+		  (asked >= RAMP_EXTENT_MIN && asked <= ARENA_LEN && !(asked & (asked - 1))));
+	fuzz_rule(what->attr.mode <= 07777 && what->attr.pages <= SEGMENT_PAGES_HUGE);
+	answers++;
+}
+
 /* No request is behind it: the ops only pass it on. */
 #define REQ ((fuse_req_t)(uintptr_t)&mount)
 
@@ -232,6 +249,10 @@ void fuzz_seeds(void)
 	static const char lost[] = "\0\40user.ramp.lost";
 	static const char addr[] = "\0\41user.ramp.addr";
 
+	static const char alloc[] = "\1\0ramp.alloc\0"
+				    "size=4096 extent=67108864 mode=600 pages=small name=a b";
+
+	fuzz_seed("alloc", alloc, sizeof(alloc) - 1);
 	fuzz_seed("extent", extent, sizeof(extent) - 1);
 	fuzz_seed("hex", hex, sizeof(hex) - 1);
 	fuzz_seed("pages", pages, sizeof(pages) - 1);

@@ -1,6 +1,6 @@
 /*
  * The wild client prepares, takes, settles and aborts migrations of its own segments, gives them
- * extents, unlinks and frees them, raises the level of the rules and bounds a user's addresses, in no sensible order and with old epochs and attempts. It
+ * extents (of some as it makes them), unlinks and frees them, raises the level of the rules and bounds a user's addresses, in no sensible order and with old epochs and attempts. It
  * expects nothing of the answers; the checks do: the same answer and the same tables on all nodes,
  * also after a snapshot of rows in every phase.
  */
@@ -20,6 +20,10 @@ static void wild_create(struct sim_world *w, struct sim_client *c)
 	sim_client_command(w, c, META_CREATE, &row);
 	c->command.attr.mode = 0600;
 	c->command.attr.uid = c->row % 2; /* root, or a user whose part of the arena is bounded */
+	if (c->row % 5 < 2) {		  /* refused below its level, or where none is left */
+		c->command.flags = META_WITH_EXTENT;
+		c->command.attr.size = (uint64_t)c->row << 24;
+	}
 }
 
 static void wild_prepare(struct sim_world *w, struct sim_client *c, const struct sim_row *row)

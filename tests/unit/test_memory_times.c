@@ -152,7 +152,9 @@ END_TEST
 
 START_TEST(what_the_row_said_stays_beside_the_bytes)
 {
-	struct timespec made[2] = {{.tv_sec = 0}, {.tv_sec = -5, .tv_nsec = 7}};
+	struct seg_dated row = {.size = 3 << 20,
+				.times = {{.tv_sec = 0}, {.tv_sec = -5, .tv_nsec = 7}}};
+	const struct timespec *made = row.times;
 	struct timespec later[2] = {{.tv_sec = 0}, {.tv_sec = 9}};
 	bool news[2];
 	struct seg *seg = create();
@@ -161,10 +163,11 @@ START_TEST(what_the_row_said_stays_beside_the_bytes)
 	ck_assert(!seg_row_news(seg, made, news)); /* none was noted */
 	seg_put(seg);
 	ck_assert_int_eq(
-		store_create_dated(store, MEMORY_ID + 1, RECORD_OWNED, 1, made, &seg, &err), 0);
+		store_create_dated(store, MEMORY_ID + 1, RECORD_OWNED, 1, &row, &seg, &err), 0);
 	ck_assert_int_eq(seg_stat(seg, &st), 0);
 	ck_assert_int_eq(st.st_atim.tv_sec, 0);
 	ck_assert_int_eq(st.st_mtim.tv_sec, -5);
+	ck_assert_int_eq(st.st_size, 3 << 20);
 	seg_put(seg);
 	store_close(store);
 	store = memory_open();

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "meta/fsm_settings.h"
 #include "meta/journal_segments.h"
@@ -450,6 +451,124 @@ START_TEST(an_extent_that_was_asked_for_since_is_not_given_back)
 }
 END_TEST
 
+/* ---- created with an extent ------------------------------------------------------------------ */
+
+static struct meta_reply create_with(const char *name, uint32_t uid, uint64_t size, uint64_t asked)
+{
+	struct meta_command c = {.type = META_CREATE, .flags = META_WITH_EXTENT, .node = 1};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	c.attr = (struct segment_row){.mode = 0604,
+				      .uid = uid,
+				      .size = size,
+				      .extent_asked = asked,
+				      .pages = SEGMENT_PAGES_SMALL};
+	return apply(c);
+}
+
+START_TEST(a_segment_is_made_with_its_extent_at_once)
+{
+	struct meta_reply r;
+	struct segment_row row;
+
+	raise_level();
+	ck_assert_int_eq(create_with("early", 0, MIB, 0).result, -EOPNOTSUPP);
+	ck_assert_uint_eq(named(1, "early"), 0);
+	raise_to(META_LEVEL_CREATE_EXTENT);
+	r = create_with("x", 7, 20 * MIB, 0);
+	ck_assert_int_eq(r.result, 0);
+	row = row_of(r.id);
+	ck_assert_uint_eq(named(1, "x"), r.id);
+	ck_assert_uint_eq(row.size, 20 * MIB);
+	ck_assert_uint_eq(row.epoch, 1);
+	ck_assert_uint_eq(row.mode, 0604);
+	ck_assert_uint_eq(row.pages, SEGMENT_PAGES_SMALL);
+	ck_assert_uint_eq(row.extent_len, 128 * MIB);
+	ck_assert_uint_eq(r.extent_addr, row.extent_addr);
+	ck_assert_uint_eq(r.extent_len, row.extent_len);
+	ck_assert_uint_eq(use_of(7), 128 * MIB);
+	/* An attach that asks has the same; what was asked for is taken as it is; no two overlap. */
+	ck_assert_uint_eq(extent(r.id, 1).extent_addr, row.extent_addr);
+	r = create_with("y", 7, 20 * MIB, 64 * MIB);
+	ck_assert_uint_eq(r.extent_len, 64 * MIB);
+	ck_assert_uint_eq(row_of(r.id).extent_asked, 64 * MIB);
+	ck_assert_uint_eq(r.extent_addr, row.extent_addr + 128 * MIB);
+	ck_assert_uint_eq(create_with("z", 7, 65 * MIB, 64 * MIB).extent_len, 128 * MIB);
+	/* It goes as any mapped one does, and its place is free then. */
+	ck_assert_int_eq(do_unlink(r.id, "y"), 0);
+	ck_assert_int_eq(row_of(r.id).phase, SEGMENT_ORPHAN);
+	ck_assert_int_eq(apply((struct meta_command){.type = META_FREED, .id = r.id}).result, 0);
+	ck_assert_uint_eq(create_with("y", 7, 1, 64 * MIB).extent_addr, r.extent_addr);
+}
+END_TEST
+
+/* The number of the next segment tells that nothing else was made of it either. */
+START_TEST(a_segment_that_gets_no_extent_is_not_made)
+{
+	ramp_segment_t first, last;
+	uint64_t len = UINT64_C(1) << 39; /* half of the arena */
+
+	raise_to(META_LEVEL_CREATE_EXTENT);
+	first = created(1, "x");
+	ck_assert_int_eq(set_arena_user_max(128 * MIB), 0);
+	ck_assert_int_eq(create_with("x", 0, MIB, 0).result, -EEXIST);
+	ck_assert_int_eq(create_with("a", 7, MIB, 256 * MIB).result, -EDQUOT);
+	ck_assert_int_eq(create_with("a", 7, 33 * MIB, 0).result, -EDQUOT);
+	ck_assert_int_eq(create_with("a", 0, MIB, UINT64_C(1) << 60).result, -ENOSPC);
+	ck_assert_int_eq(create_with("a", 0, UINT64_MAX, 0).result, -ENOSPC);
+	ck_assert_uint_eq(named(1, "a"), 0);
+	ck_assert_uint_eq(use_of(7) + use_of(0), 0);
+	ck_assert_int_eq(create_with("a", 7, MIB, 128 * MIB).result, 0);
+	ck_assert_int_eq(create_with("b", 7, MIB, 64 * MIB).result, -EDQUOT);
+	ck_assert_int_eq(create_with("b", 0, MIB, len).result, 0);
+	ck_assert_int_eq(create_with("c", 0, MIB, len).result, -ENOSPC);
+	ck_assert_uint_eq(named(1, "c"), 0);
+	last = created(1, "last");
+	ck_assert_uint_eq(last, first + 3);
+}
+END_TEST
+
+/* A log of before has CREATEs without, and they are what they were. */
+START_TEST(a_create_without_an_extent_has_the_bytes_of_before)
+{
+	struct meta_origin origin = {.node = 1, .life = 2, .number = 3, .lowest = 3}, o;
+	struct meta_command c = {.type = META_CREATE, .node = 1, .node_inc = 11, .name = "x"}, d;
+	uint8_t bytes[META_COMMAND_BYTES], with[META_COMMAND_BYTES];
+	size_t len, more;
+
+	c.attr = (struct segment_row){.mode = 0600, .uid = 7, .gid = 8};
+	len = command_encode(&origin, &c, bytes, sizeof(bytes));
+	/* Version, type, origin, id of the command, time; node, incarnation, owner, name. */
+	ck_assert_uint_eq(len, 1 + 1 + 28 + 16 + 12 + 4 + 8 + 12 + 4 + 1);
+	c.attr.size = MIB;
+	c.attr.extent_asked = 64 * MIB;
+	c.attr.pages = SEGMENT_PAGES_SMALL;
+	ck_assert_uint_eq(command_encode(&origin, &c, with, sizeof(with)), len);
+	ck_assert_mem_eq(with, bytes, len);
+	ck_assert_int_eq(command_decode(bytes, len, &o, &d), 0);
+	ck_assert_uint_eq(d.flags, 0);
+	ck_assert_uint_eq(d.attr.size + d.attr.extent_asked, 0);
+	c.flags = META_WITH_EXTENT;
+	more = command_encode(&origin, &c, with, sizeof(with));
+	ck_assert_uint_eq(more, len + 4 + 8 + 8 + 1);
+	ck_assert_mem_eq(with, bytes, len);
+	ck_assert_int_eq(command_decode(with, more, &o, &d), 0);
+	ck_assert_uint_eq(d.flags, META_WITH_EXTENT);
+	ck_assert_uint_eq(d.attr.size, MIB);
+	ck_assert_uint_eq(d.attr.extent_asked, 64 * MIB);
+	ck_assert_uint_eq(d.attr.pages, SEGMENT_PAGES_SMALL);
+	for (size_t cut = len + 1; cut < more; cut++)
+		ck_assert_int_eq(command_decode(with, cut, &o, &d), -EPROTO);
+	with[more - 1] = SEGMENT_PAGES_HUGE + 1;
+	ck_assert_int_eq(command_decode(with, more, &o, &d), -EPROTO);
+	with[more - 1] = 0;
+	memset(with + len, 0, 4);
+	ck_assert_int_eq(command_decode(with, more, &o, &d), -EPROTO);
+	c.flags = META_WITH_EXTENT | META_IN_NODE;
+	ck_assert_uint_eq(command_encode(&origin, &c, with, sizeof(with)), 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("meta_arena");
@@ -469,6 +588,9 @@ static Suite *suite(void)
 	tcase_add_test(rules, an_extent_that_was_given_back_is_free_for_others);
 	tcase_add_test(rules, a_row_that_has_changed_keeps_its_extent);
 	tcase_add_test(rules, an_extent_that_was_asked_for_since_is_not_given_back);
+	tcase_add_test(rules, a_segment_is_made_with_its_extent_at_once);
+	tcase_add_test(rules, a_segment_that_gets_no_extent_is_not_made);
+	tcase_add_test(rules, a_create_without_an_extent_has_the_bytes_of_before);
 	tcase_add_checked_fixture(small, rules_setup_small_arena, rules_teardown);
 	suite_add_tcase(s, small);
 	tcase_add_test(small, a_bound_is_an_eighth_of_the_arena_until_it_is_set);

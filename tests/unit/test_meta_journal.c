@@ -34,7 +34,7 @@ static struct meta_command full_command(enum meta_command_type type)
 				 .proof = PROOF_OVER,
 				 .proof_node = 3,
 				 .proof_inc = 10,
-				 .flags = META_SET_SIZE,
+				 .flags = type == META_CREATE ? META_WITH_EXTENT : META_SET_SIZE,
 				 .name = "name",
 				 .new_name = "other",
 				 .address = "host:1",
@@ -234,8 +234,10 @@ START_TEST(bad_commands_are_refused)
 	struct meta_origin o = {0};
 	struct meta_command c = full_command(META_CREATE), back;
 	uint8_t bytes[META_COMMAND_BYTES + 1];
-	size_t i, len = command_encode(&o, &c, bytes, META_COMMAND_BYTES);
+	size_t i, len;
 
+	c.flags = 0; /* with an extent it begins as one without */
+	len = command_encode(&o, &c, bytes, META_COMMAND_BYTES);
 	for (i = 0; i < len; i++) /* cut short anywhere */
 		ck_assert_int_eq(command_decode(bytes, i, &o, &back), -EPROTO);
 	bytes[len] = 0;
@@ -594,9 +596,9 @@ static void put_segments(struct journal *j, int n)
 	for (i = 0; i < n; i++) {
 		ck_assert_int_eq(journal_next_segment_id(j, &row.id), 0);
 		snprintf(row.name, sizeof(row.name), "segment %d", i);
-		ck_assert_int_eq(journal_take_extent(j, row.id, RAMP_EXTENT_MIN, &row.extent_addr),
-				 0);
 		row.extent_len = RAMP_EXTENT_MIN;
+		ck_assert_int_eq(journal_find_extent(j, row.extent_len, &row.extent_addr), 0);
+		ck_assert_int_eq(journal_put_extent(j, row.id, row.extent_addr, row.extent_len), 0);
 		ck_assert_int_eq(journal_put_name(j, 1, row.name, row.id, false), 0);
 		ck_assert_int_eq(journal_put_segment(j, &row), 0);
 	}

@@ -42,6 +42,28 @@ static bool lose_levels(ramp_node_t from, ramp_node_t to, const uint8_t *bytes, 
 	return true;
 }
 
+static int create_with_extent(ramp_node_t at)
+{
+	struct meta_command c = create_command(at, 1, "with an extent");
+	struct meta_reply reply;
+
+	c.flags = META_WITH_EXTENT;
+	c.attr.size = 1;
+	return meta_propose_wait(meta_of(at), &c, &reply);
+}
+
+/* A member of an older program would stop at such an entry. */
+static void propose_too_early(ramp_node_t at)
+{
+	struct meta_status before, after;
+
+	meta_get_status(meta_of(at), &before);
+	ck_assert_int_eq(create_with_extent(at), -EOPNOTSUPP);
+	meta_get_status(meta_of(at), &after);
+	ck_assert_uint_eq(after.commit, before.commit);
+	ck_assert_uint_eq(after.log_entries, before.log_entries);
+}
+
 START_TEST(the_level_waits_for_every_member)
 {
 	ramp_node_t id, silent;
@@ -49,9 +71,12 @@ START_TEST(the_level_waits_for_every_member)
 	atomic_store(&mute, ALL);
 	atomic_store(&net.passes, lose_levels);
 	net_found(3);
+	all_up(3);
 	WAIT_FOR(atomic_load(&lost) >= 4);
 	for (id = 1; id <= 3; id++)
 		ck_assert_uint_eq(level_at(id), 0);
+	for (id = 1; id <= 3; id++)
+		propose_too_early(id);
 
 	/* One does not say it, as a node of an older program does not. */
 	silent = another(wait_leader(1, 3));
@@ -64,6 +89,8 @@ START_TEST(the_level_waits_for_every_member)
 	atomic_store(&mute, 0);
 	for (id = 1; id <= 3; id++)
 		WAIT_FOR(level_at(id) == META_LEVEL_KNOWN);
+	ck_assert_int_eq(create_with_extent(2), 0);
+	ck_assert_int_eq(create_with_extent(3), -EEXIST);
 	net_stop(1);
 	net_start(1);
 	ck_assert_uint_eq(level_at(1), META_LEVEL_KNOWN);

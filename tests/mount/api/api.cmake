@@ -10,3 +10,8 @@ rampfs_script_test(NAME api_steps COMMAND tests/mount/api/steps.sh TIMEOUT 300)
 rampfs_mount_program(container_user api/container_user.cpp)
 target_link_libraries(container_user PRIVATE ramp)
 rampfs_script_test(NAME containers_move COMMAND tests/mount/api/containers.sh TIMEOUT 300)
+
+# Segments allocated in one commit.
+rampfs_mount_program(alloc_user api/alloc_user.c)
+target_link_libraries(alloc_user PRIVATE ramp)
+rampfs_script_test(NAME api_alloc COMMAND tests/mount/api/alloc.sh TIMEOUT 300)
