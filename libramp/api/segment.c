@@ -281,16 +281,22 @@ static int open_mode(int flags)
 	return (flags & RAMP_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW;
 }
 
+static int on_node(const char *what, const char *node)
+{
+	char why[128];
+
+	snprintf(why, sizeof(why), "it is on node %s", node);
+	return error_set(EREMOTE, what, why);
+}
+
 /* Says on which other node a segment of that name is, where this node has none. */
 static int not_here(struct ramp_cluster *ramp, const char *name)
 {
 	struct ramp_info info;
-	char why[128];
 
 	if (list_find(ramp, 0, name, &info))
 		return error_set(ENOENT, name, NULL);
-	snprintf(why, sizeof(why), "it is on node %s", info.node);
-	return error_set(EREMOTE, name, why);
+	return on_node(name, info.node);
 }
 
 EXPORT int ramp_get(struct ramp_cluster *ramp, const char *name, int flags,
@@ -396,11 +402,17 @@ EXPORT int64_t ramp_size(const struct ramp_segment *s)
 
 EXPORT int ramp_resize(struct ramp_segment *s, uint64_t size)
 {
+	struct ramp_info info;
+	int code;
+
 	if (size > s->extent)
 		return error_set(EFBIG, "ramp_resize", "that is more than its extent");
-	if (ftruncate(s->fd, (off_t)size))
-		return error_set(errno, "ramp_resize", NULL);
-	return error_none();
+	if (!ftruncate(s->fd, (off_t)size))
+		return error_none();
+	code = errno;
+	if (code == EREMOTE && !list_find(s->ramp, s->id, NULL, &info))
+		return on_node(info.name, info.target[0] ? info.target : info.node);
+	return error_set(code, "ramp_resize", NULL);
 }
 
 EXPORT int ramp_stat(const struct ramp_segment *s, struct ramp_info *out)

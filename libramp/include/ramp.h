@@ -135,10 +135,11 @@ void *ramp_data(const struct ramp_segment *segment);
 uint64_t ramp_extent(const struct ramp_segment *segment);
 uint64_t ramp_id(const struct ramp_segment *segment); /* its number, never used again */
 
-/* Returns its size in bytes; -EREMOTE and other errors as a negative number. */
+/* Returns its size in bytes, or an error as a negative number. Of a segment that is on another node, as
+   this node knows it: at most a second old while there is a quorum. */
 int64_t ramp_size(const struct ramp_segment *segment);
 /* Makes it that large: new bytes are zeros, cut ones are gone. -ENOSPC, -EFBIG (more than the
-   extent), -EREMOTE, -EINVAL. */
+   extent); -EREMOTE: it is on another node (ramp_error() names it), and nothing is changed. */
 int ramp_resize(struct ramp_segment *segment, uint64_t size);
 
 /* ---- what there is -------------------------------------------------------------------------- */

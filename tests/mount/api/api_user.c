@@ -131,6 +131,15 @@ static void refusals(struct ramp_cluster *ramp)
 	CHECK(ramp_error()[0]);
 }
 
+/* Waits until this node knows that size of a segment that is elsewhere. */
+static void await_size(const struct ramp_segment *s, uint64_t size)
+{
+	for (int i = 0; ramp_size(s) != (int64_t)size; i++) {
+		CHECK(ramp_size(s) > 0 && i < 20000);
+		usleep(1000);
+	}
+}
+
 static void life(const char *mount, const char *other_mount, const char *other)
 {
 	struct ramp_alloc what = {
@@ -178,12 +187,15 @@ static void life(const char *mount, const char *other_mount, const char *other)
 	CHECK(ramp_migrate(s, "nowhere", NULL) == -ENOENT && ramp_error()[0]);
 	CHECK(ramp_migrate(s, other,
 			   &(struct ramp_move_options){.wait_whole = 1, .new_name = "x"}) == 0);
-	CHECK(load(words) == -1 && ramp_size(s) >= 0);
+	CHECK(load(words) == -1);
+	await_size(s, 5 * MIB);
+	CHECK(ramp_resize(s, MIB) == -EREMOTE && strstr(ramp_error(), other));
+	CHECK(ramp_resize(s, ramp_extent(s) + 1) == -EFBIG);
 	CHECK(ramp_get(ramp, "x", 0, &again) == -EREMOTE && strstr(ramp_error(), other));
 	CHECK(ramp_stat(s, &info) == 0 && strcmp(info.node, other) == 0 &&
 	      strcmp(info.name, "x") == 0);
 	CHECK(ramp_migrate(s, ramp_node(ramp), NULL) == 0);
-	CHECK(load(words) == 4712);
+	CHECK(load(words) == 4712 && ramp_size(s) == 5 * MIB);
 	words[1] = 5;
 
 	CHECK(ramp_free(ramp, NULL, "x") == 0);
