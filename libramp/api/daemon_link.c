@@ -104,7 +104,7 @@ int link_take(struct daemon_link *link, struct session_msg *msg)
 	if (rc == 0 || rc == -EAGAIN || rc == -EINTR)
 		return rc ? -EAGAIN : 0;
 	now_away(link);
-	return -EPIPE;
+	return rc == -EPROTO ? -EPROTO : -EPIPE;
 }
 
 uint64_t link_away_ms(const struct daemon_link *link)

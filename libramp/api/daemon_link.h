@@ -13,6 +13,9 @@
 #include "base/session.h"
 #include "handle.h"
 
+#define LINK_OTHER_VERSION "its daemon speaks another version of the protocol"
+#define LINK_SILENT	   3 /* connections that ended without a word, until the daemon is an older one */
+
 struct daemon_link {
 	struct ramp_cluster *ramp; /* a reference */
 	int epoll;		   /* readable: call link_take */
@@ -33,7 +36,8 @@ void link_rest(struct daemon_link *link);
 /* Keeps the descriptor readable from now on. */
 void link_stay_readable(struct daemon_link *link);
 /* Takes a message that has come. Returns 0; -EAGAIN: there is none; -EPIPE: the daemon hung up, or
-   the rest without one is over: ask it or the next one. */
+   the rest without one is over: ask it or the next one; -EPROTO: its daemon speaks another version of
+   the protocol. */
 int link_take(struct daemon_link *link, struct session_msg *msg);
 /* Returns how many ms the daemon has been away; 0: it is there. */
 uint64_t link_away_ms(const struct daemon_link *link);

@@ -29,6 +29,7 @@ struct ramp_move {
 	pthread_mutex_t lock;	    /* protects the rest */
 	struct daemon_link link;
 	bool cancelled, ended, told;
+	bool again; /* another daemon was asked, too */
 	int result;
 	char text[SESSION_TEXT_MAX];
 };
@@ -49,6 +50,7 @@ static void ask_again(struct ramp_move *move)
 {
 	int rc;
 
+	move->again = true;
 	if (move->cancelled) {
 		end_with(move, -EINPROGRESS, "the daemon ended before it had cancelled");
 		return;
@@ -105,6 +107,8 @@ static bool look(struct ramp_move *move, struct ramp_move_event *event)
 		rc = link_take(&move->link, &msg);
 		if (rc == -EPIPE)
 			ask_again(move);
+		else if (rc == -EPROTO)
+			end_with(move, move->again ? -EINPROGRESS : rc, LINK_OTHER_VERSION);
 		else if (!rc && heed(move, &msg, event))
 			return true;
 	}

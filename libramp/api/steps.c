@@ -28,7 +28,6 @@
 
 #define EXPORT	__attribute__((visibility("default")))
 #define AWAY_MS 10000u /* without a daemon */
-#define SILENT	3      /* connections that ended without a word, until the daemon is an older one */
 
 struct stepped_move {
 	unsigned refs;	       /* the segment's, and those of calls; protected by all_steps */
@@ -75,7 +74,7 @@ static void steps_ask_again(struct stepped_move *steps)
 		end_away(steps, -EINTR, "the daemon ended before it had answered");
 		return;
 	}
-	if (steps->silent >= SILENT) {
+	if (steps->silent >= LINK_SILENT) {
 		end_with(steps, -ENOTSUP,
 			 "its daemon is of an older version, which moves nothing in steps");
 		return;
@@ -124,6 +123,8 @@ static void steps_look(struct stepped_move *steps)
 			link_rest(&steps->link);
 		else if (rc == -EPIPE)
 			steps_ask_again(steps);
+		else if (rc == -EPROTO)
+			end_away(steps, rc, LINK_OTHER_VERSION);
 	}
 }
 

@@ -6,7 +6,8 @@
  *
  * How it fails: where the daemon hangs up, the next one is asked, for as long as it takes. What
  * happened in between is not told, so the watch tells RAMP_MISSED. A segment that was pulled then is
- * told of again by the new daemon; the epoch of its attempt says so.
+ * told of again by the new daemon; the epoch of its attempt says so. A daemon that hangs up without a
+ * word again and again does not know LISTEN; one that does so once may have been killed.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -77,10 +78,10 @@ static uint64_t heard_last(const struct ramp_watch *watch, uint64_t id)
 	return epoch;
 }
 
-static void refuse(struct ramp_watch *watch, const struct session_msg *msg)
+static void refuse(struct ramp_watch *watch, int code, const char *why)
 {
-	watch->refused = (int)msg->result;
-	snprintf(watch->why, sizeof(watch->why), "%s", msg->text);
+	watch->refused = code;
+	snprintf(watch->why, sizeof(watch->why), "%s", why);
 	link_hang_up(&watch->link);
 	link_stay_readable(&watch->link);
 }
@@ -94,7 +95,7 @@ static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
 	if (msg->mode == SESSION_LISTENING || msg->result) {
 		watch->listening = !msg->result;
 		if (msg->result)
-			refuse(watch, msg);
+			refuse(watch, (int)msg->result, msg->text);
 		return false;
 	}
 	if (msg->mode == SESSION_COMING && watch->receiving)
@@ -130,6 +131,10 @@ static int watch_look(struct ramp_watch *watch, struct ramp_event *event)
 	} while (!rc && !watch_heed(watch, &msg, event));
 	if (rc == -EPIPE)
 		watch_ask_again(watch);
+	if (rc == -EPROTO) {
+		refuse(watch, EPROTO, LINK_OTHER_VERSION);
+		return rc;
+	}
 	if (!rc || !watch->missed || !watch->listening)
 		return rc ? -EAGAIN : 0;
 	watch->missed = false;
@@ -183,20 +188,28 @@ EXPORT void ramp_watch_end(struct ramp_watch *watch)
 	free(watch);
 }
 
-/* Waits for LISTENING. A daemon that hangs up at once does not know LISTEN. */
+/* Waits for LISTENING. */
 static int await_listening(struct ramp_watch *watch)
 {
 	uint64_t until_ms = link_until_ms(ANSWER_MS);
 	struct session_msg msg;
 	struct ramp_event none;
-	int rc;
+	int rc, silent = 0;
 
 	while (!watch->listening && !watch->refused) {
+		bool connected = watch->link.sock >= 0;
+
 		rc = link_take(&watch->link, &msg);
-		if (rc == -EPIPE)
+		if (rc == -EPIPE && connected && ++silent == LINK_SILENT)
 			return error_set(EOPNOTSUPP, watch->link.ramp->path,
 					 "its daemon tells no events: it is of an older version");
-		if (!rc)
+		if (rc == -EPIPE && connected)
+			link_rest(&watch->link);
+		else if (rc == -EPIPE)
+			watch_ask_again(watch);
+		else if (rc == -EPROTO)
+			refuse(watch, EPROTO, LINK_OTHER_VERSION);
+		else if (!rc)
 			watch_heed(watch, &msg, &none);
 		else if (!link_wait(&watch->link, until_ms))
 			return error_set(ETIMEDOUT, watch->link.ramp->path,

@@ -17,7 +17,8 @@
  * and mappings.
  *
  * Errors: a function that returns an int returns 0 or more on success and a negative errno on
- * failure; ramp_error() then says in words what failed and why.
+ * failure; ramp_error() then says in words what failed and why. -EPROTO, from any that asks the daemon: it
+ * speaks another version of the protocol.
  *
  * Thread-safety: all functions may be called by any thread at any time, on the same object too,
  * except that ramp_put(), ramp_close(), ramp_move_end() and ramp_watch_end() are an object's last

@@ -15,3 +15,8 @@ rampfs_script_test(NAME containers_move COMMAND tests/mount/api/containers.sh TI
 rampfs_mount_program(alloc_user api/alloc_user.c)
 target_link_libraries(alloc_user PRIVATE ramp)
 rampfs_script_test(NAME api_alloc COMMAND tests/mount/api/alloc.sh TIMEOUT 300)
+
+# What goes wrong around programs of the C API.
+rampfs_mount_program(bad_user api/bad_user.c)
+target_link_libraries(bad_user PRIVATE ramp)
+rampfs_script_test(NAME api_bad COMMAND tests/mount/api/bad.sh TIMEOUT 300)
