@@ -356,7 +356,7 @@ START_TEST(a_connection_that_is_expected)
 	link_to_source(TP_DEMAND);
 	wait_until((is_rdma(), figures(&t, 1).reading == 1));
 	ck_assert_uint_eq(fake_rdma.connects, 2); /* so it is one of those */
-	t.tp->ops->expect(t.tp, 1); /* nothing that would end the one in use */
+	t.tp->ops->expect(t.tp, 1);		  /* nothing that would end the one in use */
 	read_pages(0, 1);
 	wait_until(is_rdma());
 	read_pages(0, 16);

@@ -96,7 +96,7 @@ START_TEST(a_look_finds_what_was_stored_into_since)
 }
 END_TEST
 
-/* What the window does: between it and the check whether it may move, stores are watched. */
+/* Does as the window: stores are watched between it and the check whether it may move. */
 static void freeze(struct attached *x)
 {
 	must(programs_prelook(world.programs, x->seg, &err), &err);

@@ -35,7 +35,7 @@ struct splitting {
 	uint32_t all, some, done;
 };
 
-static bool is_whole(const struct page_set *set, uint64_t first_page)
+static bool split_is_whole(const struct page_set *set, uint64_t first_page)
 {
 	uint64_t first;
 
@@ -45,7 +45,7 @@ static bool is_whole(const struct page_set *set, uint64_t first_page)
 static void split_one(struct splitting *s, uint64_t addr, uint64_t page)
 {
 	s->all++;
-	if (!is_whole(s->before, page) || !is_whole(s->now, page))
+	if (!split_is_whole(s->before, page) || !split_is_whole(s->now, page))
 		return;
 	s->some++;
 	if (s->count || page_set_fit(s->split, page + 1) ||

@@ -338,7 +338,7 @@ static void twins(const char *mount)
 		pthread_join(threads[i], NULL);
 	CHECK(ramp_receive(second, 200, 0, &s) == -ETIMEDOUT);
 	ramp_watch_end(first);
-	/* What the first does not match any more is the second's. */
+	/* Arrivals that the first one matches no more are for the second. */
 	puts("ended");
 	fflush(stdout);
 	CHECK(ramp_receive(second, 60000, 0, &s) == 0);
