@@ -194,7 +194,7 @@ for page in ramp_heap ramp_containers; do
 done
 # For programs that are built elsewhere, pkg-config says all.
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name ramp-heap.pc)") && export PKG_CONFIG_PATH
-flags=$(pkg-config --cflags --libs ramp-heap)
+flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1 pkg-config --cflags --libs ramp-heap)
 for flag in $flags; do
 	case $flag in
 	-I*) [ -s "${flag#-I}/ramp_heap.h" ] || fail "ramp_heap.h is not where pkg-config says: $flag" ;;
