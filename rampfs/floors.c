@@ -101,8 +101,9 @@ static int open_transfers(struct floors *f, struct ramp_err *err)
 					  .tp = f->cluster.tp,
 					  .programs = f->programs,
 					  .serve = f->serve,
-					  .rollback_auto =
-						  f->config.daemon->options->rollback_auto};
+					  .rollback_auto = f->config.daemon->options->rollback_auto,
+					  .quiesce_ms =
+						  (uint32_t)f->config.daemon->options->quiesce_ms};
 	struct pull_config pull = {.store = f->store,
 				   .programs = f->programs,
 				   .tp = f->cluster.tp,

@@ -43,6 +43,8 @@ const char options_mount_usage[] =
 	"  rollback=ask|auto       a segment whose owner died right after it had come there goes\n"
 	"                          back to where it was: opening it is an error until that is\n"
 	"                          accepted (ask, the default), or works at once (auto)\n"
+	"  quiesce_ms=N            how long programs that ask to be asked may take to let go of a\n"
+	"                          segment that is to leave (1 to 4000, default 1000)\n"
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
 	"  nice=N                  of what moves pages between nodes, beside other programs\n"
 	"                          (-20 to 19, default -15; page faults go before all)\n"
@@ -179,6 +181,8 @@ static int parse_word(struct daemon_options *o, char *word, struct ramp_err *err
 		rc = parse_group(value, &o->uffd_group);
 	else if (strcmp(word, "threads") == 0)
 		rc = parse_number(value, 1, 64, &o->threads);
+	else if (strcmp(word, "quiesce_ms") == 0)
+		rc = parse_number(value, 1, 4000, &o->quiesce_ms);
 	else if (strcmp(word, "nice") == 0)
 		rc = parse_number(value, -20, 19, &o->nice);
 	else if (strcmp(word, "rollback") == 0 && strcmp(value, "auto") == 0)

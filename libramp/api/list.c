@@ -172,6 +172,40 @@ static int list_each(const struct ramp_cluster *ramp,
 	return rc;
 }
 
+/* ---- one column ------------------------------------------------------------------------------ */
+
+static int find_column(char *const *names, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return i;
+	return -1;
+}
+
+int list_column(const struct ramp_cluster *ramp, uint64_t id, const char *column, char *out,
+		size_t len)
+{
+	char *text = read_whole(ramp), *rest = text, *line;
+	char *names[FIELD_MAX], *fields[FIELD_MAX];
+	int rc = -ENOENT, n, id_at, at;
+
+	if (!text)
+		return -errno;
+	strsep(&rest, "\n");
+	n = split(strsep(&rest, "\n"), names);
+	id_at = find_column(names, n, "id");
+	at = find_column(names, n, column);
+	while (rc == -ENOENT && (line = strsep(&rest, "\n")) && rest && *rest) {
+		n = split(line, fields);
+		if (number(field(fields, n, id_at)) != id)
+			continue;
+		snprintf(out, len, "%s", field(fields, n, at));
+		rc = 0;
+	}
+	free(text);
+	return rc;
+}
+
 /* ---- finding -------------------------------------------------------------------------------- */
 
 struct wanted {

@@ -12,4 +12,9 @@ int list_find(struct ramp_cluster *ramp, uint64_t id, const char *name, struct r
 /* Finds the segment of that number. -EAGAIN: its row, in `out`, is not of a later epoch. */
 int list_find_later(struct ramp_cluster *ramp, uint64_t id, uint64_t epoch, struct ramp_info *out);
 
+/* Fills what that column says of the segment; "" where the daemon has no such column. 0; -ENOENT; or
+   another negative errno. */
+int list_column(const struct ramp_cluster *ramp, uint64_t id, const char *column, char *out,
+		size_t len);
+
 #endif

@@ -22,6 +22,7 @@
 #include "daemon_link.h"
 #include "error.h"
 #include "segment.h"
+#include "watch.h"
 
 #define EXPORT	  __attribute__((visibility("default")))
 #define ANSWER_MS 10000 /* for the first EVENT */
@@ -36,9 +37,10 @@ struct ramp_watch {
 	struct session_msg listen; /* what is asked */
 	pthread_mutex_t lock;	   /* protects the rest */
 	struct daemon_link link;
-	bool listening; /* the daemon has said so */
-	bool missed;	/* to be told */
-	int refused;	/* a positive errno, which a daemon has answered; it stays so */
+	bool listening;	 /* the daemon has said so */
+	bool knows_asks; /* and that it tells of departures */
+	bool missed;	 /* to be told */
+	int refused;	 /* a positive errno, which a daemon has answered; it stays so */
 	char why[SESSION_TEXT_MAX];
 	struct heard heard[HEARD_MAX]; /* a ring */
 	unsigned next_heard;
@@ -86,14 +88,25 @@ static void refuse(struct ramp_watch *watch, int code, const char *why)
 	link_stay_readable(&watch->link);
 }
 
+/* 0: none for the program. */
+static const enum ramp_event_kind kinds[] = {
+	[SESSION_ARRIVED] = RAMP_ARRIVED, [SESSION_WHOLE] = RAMP_WHOLE,
+	[SESSION_LEFT] = RAMP_LEFT,	  [SESSION_HERE] = RAMP_ARRIVED,
+	[SESSION_ASKED] = RAMP_ASKED,	  [SESSION_CONNECTING] = RAMP_CONNECTING,
+	[SESSION_ALL_READY] = RAMP_READY, [SESSION_GAVE] = RAMP_GIVEN,
+	[SESSION_SETTLED] = RAMP_SETTLED, [SESSION_FAILED] = RAMP_FAILED,
+};
+
 /* Returns true where it is an event for the program. */
 static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
 		       struct ramp_event *event)
 {
 	if (msg->type != SESSION_EVENT)
 		return false;
-	if (msg->mode == SESSION_LISTENING || msg->result) {
+	/* A refusal before LISTENING has no mode. */
+	if (msg->mode == SESSION_LISTENING || (msg->result && msg->mode != SESSION_FAILED)) {
 		watch->listening = !msg->result;
+		watch->knows_asks = msg->done == SESSION_KNOWS_ASKS;
 		if (msg->result)
 			refuse(watch, (int)msg->result, msg->text);
 		return false;
@@ -105,16 +118,17 @@ static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
 		return false;
 	if ((msg->mode == SESSION_ARRIVED || msg->mode == SESSION_HERE) && was_heard(watch, msg))
 		return false;
-	event->kind = msg->mode == SESSION_ARRIVED || msg->mode == SESSION_HERE ? RAMP_ARRIVED
-		      : msg->mode == SESSION_WHOLE				? RAMP_WHOLE
-										: RAMP_LEFT;
+	if (msg->mode >= sizeof(kinds) / sizeof(kinds[0]))
+		return false; /* of a later version */
+	event->kind = kinds[msg->mode];
 	event->id = msg->segment;
 	event->size = msg->len;
-	event->lost = msg->done;
+	*(msg->mode == SESSION_ASKED ? &event->within_ms : &event->lost) = msg->done;
+	event->result = -(int)msg->result;
+	memcpy(event->why, msg->text, sizeof(event->why));
 	memcpy(event->node, msg->node, sizeof(event->node));
 	memcpy(event->name, msg->name, sizeof(event->name));
-	return (msg->mode >= SESSION_ARRIVED && msg->mode <= SESSION_LEFT) ||
-	       msg->mode == SESSION_HERE;
+	return event->kind != 0;
 }
 
 /* Returns 0 with an event; -EAGAIN: none yet; or the negative errno of a refusal. */
@@ -140,6 +154,22 @@ static int watch_look(struct ramp_watch *watch, struct ramp_event *event)
 	watch->missed = false;
 	event->kind = RAMP_MISSED;
 	return 0;
+}
+
+struct ramp_cluster *watch_cluster(const struct ramp_watch *watch)
+{
+	return watch->link.ramp;
+}
+
+int watch_send(struct ramp_watch *watch, const struct session_msg *msg)
+{
+	int rc = -ESTALE;
+
+	pthread_mutex_lock(&watch->lock);
+	if (watch->listening && watch->link.sock >= 0)
+		rc = session_send(watch->link.sock, msg, NULL, 0, 0);
+	pthread_mutex_unlock(&watch->lock);
+	return rc == -EPIPE || rc == -ECONNRESET ? -ESTALE : rc;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -215,7 +245,13 @@ static int await_listening(struct ramp_watch *watch)
 			return error_set(ETIMEDOUT, watch->link.ramp->path,
 					 "its daemon does not answer");
 	}
-	return watch->refused ? error_set(watch->refused, "ramp_watch_begin", watch->why) : 0;
+	if (watch->refused)
+		return error_set(watch->refused, "ramp_watch_begin", watch->why);
+	if ((watch->listen.flags & (SESSION_PHASES | SESSION_ASKS)) && !watch->knows_asks)
+		return error_set(EOPNOTSUPP, watch->link.ramp->path,
+				 "its daemon asks no program before a departure: it is of an older "
+				 "version");
+	return 0;
 }
 
 EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_options *options,
@@ -236,7 +272,9 @@ EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_o
 	watch->listen.type = SESSION_LISTEN;
 	if (options) {
 		watch->listen.segment = options->id;
-		watch->listen.flags = options->receive ? SESSION_ARM : 0;
+		watch->listen.flags = (options->receive ? SESSION_ARM : 0) |
+				      (options->phases ? SESSION_PHASES : 0) |
+				      (options->asked ? SESSION_PHASES | SESSION_ASKS : 0);
 		if (options->pattern)
 			snprintf(watch->listen.name, sizeof(watch->listen.name), "%s",
 				 options->pattern);

@@ -75,6 +75,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_CONNECT] = F_KNOWN | F_FLAGS | F_SEGMENT | F_LEN | F_MODE | F_NODE | F_STEP,
 	[SESSION_GO] = F_KNOWN | F_LEN | F_STEP,
 	[SESSION_HELD] = F_KNOWN | F_LEN | F_STEP,
+	[SESSION_QUIESCED] = F_KNOWN | F_SEGMENT,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

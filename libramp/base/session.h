@@ -139,7 +139,8 @@
  * Tools:
  *
  *   -> MIGRATE{segment, flags, mode, node, name}   segment: nodeid of RAMP_IOC_INFO; mode: 0 lazy,
- *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, _WATCH, _TRACE
+ *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, _WATCH, _TRACE,
+ *               _FORCE
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
  *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
  *               done on which node, done ns after the first step; all: 0, or 1 + the page whose
@@ -166,13 +167,17 @@
  *
  *   -> LISTEN{segment, flags, name}   segment: 0: any; name: a pattern of fnmatch(3), empty: any;
  *               flags: SESSION_ARM: arrivals that match come to this connection, and to no other
- *               one that is armed
+ *               one that is armed; SESSION_PHASES: it hears of ASKED to FAILED, too; SESSION_ASKS:
+ *               a segment that its process has mapped leaves only after its QUIESCED
  *   <- EVENT{result, mode, segment, len, done, all, node, name, text}   mode: enum session_event.
  *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
  *               one is armed for the same. EUSERS: its user has too many. node: the other node; len: the size in bytes; done:
  *               pages that are lost; all: the epoch of the attempt, by which a repeated event is
  *               known (after a daemon's restart). COMING and HERE come to the armed one alone;
- *               COMING's node and text: the directory in which it is yet, and its name there
+ *               COMING's node and text: the directory in which it is yet, and its name there.
+ *               LISTENING: done: SESSION_KNOWS_ASKS, 0 of an older daemon. ASKED: done: ms that
+ *               QUIESCED may take from ALL_READY on. FAILED: result and text
+ *   -> QUIESCED{segment}           after ASKED, until LEFT or FAILED: the program has let go of it
  *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
@@ -234,6 +239,7 @@ enum session_type {
 	SESSION_CONNECT,
 	SESSION_GO,
 	SESSION_HELD,
+	SESSION_QUIESCED,
 	SESSION_TYPES
 };
 
@@ -243,7 +249,7 @@ enum session_type {
 #define SESSION_WAIT	  (1u << 3)  /* MIGRATE: until STABLE */
 #define SESSION_WATCH	  (1u << 4)  /* MIGRATE: send PROGRESS */
 #define SESSION_PRIVATE	  (1u << 5)  /* MAP, BACK: MAP_PRIVATE */
-#define SESSION_FORCE	  (1u << 6)  /* MEMBER: the operator knows better */
+#define SESSION_FORCE	  (1u << 6)  /* MEMBER: the operator knows better; MIGRATE: unasked */
 #define SESSION_TRACE	  (1u << 7)  /* MIGRATE: send STEPs */
 #define SESSION_ARM	  (1u << 8)  /* LISTEN: for arrivals */
 #define SESSION_MOVES	  (1u << 9)  /* HELLO */
@@ -251,8 +257,11 @@ enum session_type {
 #define SESSION_FORGET	  (1u << 11) /* RETURN */
 #define SESSION_NOW	  (1u << 12) /* RETURN */
 #define SESSION_AHEAD	  (1u << 13) /* ATTACH */
+#define SESSION_PHASES	  (1u << 14) /* LISTEN: for each step of a departure */
+#define SESSION_ASKS	  (1u << 15) /* LISTEN: is asked before a departure */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
+#define SESSION_KNOWS_ASKS 1u /* LISTENING's done */
 
 /* The operation that MEMBER asks for. */
 enum session_member {
@@ -280,6 +289,13 @@ enum session_event {
 	SESSION_COMING,	 /* this node has room for it: the receiver may attach it ahead */
 	SESSION_HERE, /* as ARRIVED, before directories show it; where it was attached ahead it is
 			    in its place */
+	/* Of a departure, with SESSION_PHASES alone. */
+	SESSION_ASKED,	    /* it is to leave; with SESSION_ASKS alone, of what is mapped */
+	SESSION_CONNECTING, /* the target makes room */
+	SESSION_ALL_READY, /* all that takes long is done: programs that are asked are waited for */
+	SESSION_GAVE,	   /* it is the target's */
+	SESSION_SETTLED,   /* the target has every page: nothing here is needed any more */
+	SESSION_FAILED,	   /* it stays: result, text */
 };
 
 struct session_range {

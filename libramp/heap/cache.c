@@ -164,9 +164,11 @@ static struct heap_cache *cache_get(struct heap_process *p)
 {
 	struct heap_cache *cache;
 
+	process_enter(p);
 	pthread_mutex_lock(&p->caches);
 	cache = p->idle_count ? p->idle[--p->idle_count] : cache_make(p);
 	pthread_mutex_unlock(&p->caches);
+	process_leave(p);
 	return cache;
 }
 
@@ -183,7 +185,9 @@ static void cache_thread_ends(void *thread)
 
 		next = b->next;
 		if (p) {
+			process_enter(p);
 			cache_empty(p, b->cache);
+			process_leave(p);
 			pthread_mutex_lock(&p->caches);
 			(void)process_keep_idle(p, b->cache); /* the next process has it */
 			pthread_mutex_unlock(&p->caches);

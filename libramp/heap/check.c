@@ -267,7 +267,9 @@ static int check_drain(struct heap_process *p, struct ramp_heap_err *err)
 	}
 	p->options.misuse = check_hear;
 	p->options.arg = &heard;
+	process_enter(p);
 	cache_drain_all(p);
+	process_leave(p);
 	p->options.misuse = options.misuse;
 	p->options.arg = options.arg;
 	return heard.code ? heap_error(err, EUCLEAN, "%s", heard.text) : 0;

@@ -14,10 +14,15 @@ static __attribute__((noinline)) void *heap_take(struct ramp_heap *heap, size_t 
 						 bool zero)
 {
 	struct heap_thread *t = cache_bind(heap);
-	void *block = t ? block_take(t, size, align, zero) : NULL;
+	void *block;
 
+	if (!t)
+		return NULL;
+	process_enter(t->p);
+	block = block_take(t, size, align, zero);
 	if (block)
 		block_taken(t);
+	process_leave(t->p);
 	return block;
 }
 
@@ -66,13 +71,15 @@ void *ramp_heap_alloc_to(struct ramp_heap *heap, void **to, size_t size)
 		errno = EINVAL;
 		return NULL;
 	}
+	process_enter(t->p);
 	block = block_take(t, size, 16, false);
-	if (!block)
-		return NULL;
-	step = step_begin(t->p, &t->cache->log);
-	step_put(&step, (uint64_t *)to, (uintptr_t)block);
-	step_put(&step, &t->cache->held, 0);
-	step_done(&step);
+	if (block) {
+		step = step_begin(t->p, &t->cache->log);
+		step_put(&step, (uint64_t *)to, (uintptr_t)block);
+		step_put(&step, &t->cache->held, 0);
+		step_done(&step);
+	}
+	process_leave(t->p);
 	return block;
 }
 
@@ -84,8 +91,12 @@ static __attribute__((noinline)) void heap_give(struct ramp_heap *heap, void *bl
 	struct heap_thread *t = cache_bind(heap);
 	struct heap_block is;
 
-	if (t && block_check(t, block, size, align, &is))
+	if (!t)
+		return;
+	process_enter(t->p);
+	if (block_check(t, block, size, align, &is))
 		block_give(t, block, &is, false);
+	process_leave(t->p);
 }
 
 /* Puts a block into the thread's cache, where there is room and it is not the one that came there last. */
@@ -151,11 +162,13 @@ void ramp_heap_free_from(struct ramp_heap *heap, void **from)
 	block = *from;
 	if (!block || !block_check(t, block, BLOCK_ANY_SIZE, 16, &is))
 		return;
+	process_enter(t->p);
 	step = step_begin(t->p, &t->cache->log);
 	step_put(&step, (uint64_t *)from, 0);
 	step_put(&step, &t->cache->held, (uintptr_t)block);
 	step_done(&step);
 	block_give(t, block, &is, true);
+	process_leave(t->p);
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -191,13 +204,18 @@ void *ramp_heap_realloc(struct ramp_heap *heap, void *block, size_t size)
 		errno = EINVAL;
 		return NULL;
 	}
-	if (block_resize(t, &is, size))
-		return block;
-	other = block_take(t, size, 16, false);
-	if (!other)
-		return NULL;
-	has = block_usable(t->p, block, &is);
-	memcpy(other, block, has < size ? has : size);
-	block_give(t, block, &is, true);
+	process_enter(t->p);
+	other = block_resize(t, &is, size) ? block : block_take(t, size, 16, false);
+	if (other && other != block) {
+		has = block_usable(t->p, block, &is);
+		memcpy(other, block, has < size ? has : size);
+		block_give(t, block, &is, true);
+	}
+	process_leave(t->p);
 	return other;
+}
+
+int ramp_heap_in_call(const void *address, size_t length)
+{
+	return process_in_call(address, length);
 }

@@ -140,20 +140,33 @@ struct heap_process *process_find(const struct ramp_heap *heap)
 	return p;
 }
 
+static bool process_overlaps(const struct heap_process *p, const void *address, uint64_t length)
+{
+	uintptr_t at = (uintptr_t)address, base = (uintptr_t)p->heap;
+
+	return at >= base ? at - base < p->max : base - at < length;
+}
+
 struct heap_process *process_at(const void *address, uint64_t length)
 {
-	uintptr_t at = (uintptr_t)address;
 	struct heap_process *p;
 
 	pthread_mutex_lock(&process_opened);
-	for (p = process_first; p; p = p->next) {
-		uintptr_t base = (uintptr_t)p->heap;
-
-		if (at >= base ? at - base < p->max : base - at < length)
-			break;
-	}
+	for (p = process_first; p && !process_overlaps(p, address, length); p = p->next)
+		;
 	pthread_mutex_unlock(&process_opened);
 	return p;
+}
+
+bool process_in_call(const void *address, uint64_t length)
+{
+	bool in_call = false;
+
+	pthread_mutex_lock(&process_opened);
+	for (struct heap_process *p = process_first; p && !in_call; p = p->next)
+		in_call = process_overlaps(p, address, length) && atomic_load(&p->calls);
+	pthread_mutex_unlock(&process_opened);
+	return in_call;
 }
 
 struct heap_process *process_hold(uint64_t number)

@@ -19,6 +19,7 @@ struct heap_process {
 	uint64_t undone;
 	bool debug;
 	atomic_bool no_punch; /* the memory takes no holes */
+	atomic_uint calls; /* threads in a call that may change the heap by more than one store */
 	struct ramp_heap_options options;
 	pthread_mutex_t granules; /* runs, bins, size */
 	pthread_mutex_t class[HEAP_CLASSES];
@@ -41,6 +42,17 @@ struct heap_process *process_remove(const struct ramp_heap *heap);
 struct heap_process *process_find(const struct ramp_heap *heap);
 /* Finds the one whose memory, up to max, overlaps [address, address + length). */
 struct heap_process *process_at(const void *address, uint64_t length);
+/* Returns whether a thread is in a call that changes a heap there. */
+bool process_in_call(const void *address, uint64_t length);
+/* A thread begins and ends such a call. */
+static inline void process_enter(struct heap_process *p)
+{
+	atomic_fetch_add(&p->calls, 1);
+}
+static inline void process_leave(struct heap_process *p)
+{
+	atomic_fetch_sub(&p->calls, 1);
+}
 /* Holds the list, for a thread that ends: a heap in it stays open. */
 struct heap_process *process_hold(uint64_t number);
 void process_let_go(void);

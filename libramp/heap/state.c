@@ -316,12 +316,16 @@ int ramp_heap_set_root(struct ramp_heap *heap, void *root)
 uint64_t ramp_heap_trim(struct ramp_heap *heap)
 {
 	struct heap_thread *t = cache_bind(heap);
+	uint64_t punched;
 
 	if (!t)
 		return 0;
+	process_enter(t->p);
 	for (unsigned int class = 0; class < HEAP_CLASSES; class ++)
 		cache_drain(t->p, t->cache, class, 0);
 	cache_drain_idle(t->p);
 	slabs_trim(t->p, &t->cache->log);
-	return granules_trim(t->p, &t->cache->log);
+	punched = granules_trim(t->p, &t->cache->log);
+	process_leave(t->p);
+	return punched;
 }

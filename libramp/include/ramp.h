@@ -167,6 +167,35 @@ int ramp_stat(const struct ramp_segment *segment, struct ramp_info *out);
 int ramp_list(struct ramp_cluster *ramp, const char *node,
 	      int (*each)(void *arg, const struct ramp_info *info), void *arg);
 
+/* The figures of a segment's last hand-over. Pages are of 4096 bytes. */
+struct ramp_last_move {
+	char from[RAMP_API_NODE_MAX + 1], to[RAMP_API_NODE_MAX + 1];
+	uint64_t at_ms;	     /* CLOCK_REALTIME, of the hand-over */
+	int measured;	     /* not 0: what the source measures is known: the next five */
+	uint64_t connect_us; /* until the target had room */
+	uint64_t rounds_us;  /* RAMP_PRECOPY: of its rounds */
+	uint64_t prepare_us; /* until that was committed */
+	uint64_t asked_us;   /* until the programs that are asked had answered */
+	uint64_t window_us;  /* in which neither node could touch it */
+	int whole;	     /* not 0: every page has come, and what follows is known */
+	uint64_t pull_us;    /* of the pull: from the hand-over on; RAMP_COPY: before it */
+	/* Pages that travelled: in RAMP_PRECOPY's rounds (one that came twice counts twice), in
+	   RAMP_COPY's window, because they were touched, in the background. */
+	uint64_t round_pages, window_pages, demand_pages, prefetch_pages;
+	uint64_t hole_pages;  /* asked for, and the source had none */
+	uint64_t local_pages; /* known as holes before, or written here before they came */
+	uint64_t lost_pages;
+	char transport[16]; /* "tcp" or "verbs" */
+};
+
+/*
+ * Tells of the last hand-over of a segment of any node. Known are the two nodes' halves at both, and
+ * at the node that asked for it what was known there when it was answered; a daemon's successor knows
+ * nothing of it. -ENOENT: there is no such segment; -ENODATA: nothing is known here; -EOPNOTSUPP: the
+ * daemon is of an older version.
+ */
+int ramp_last_move(struct ramp_cluster *ramp, uint64_t id, struct ramp_last_move *out);
+
 /* ---- moving --------------------------------------------------------------------------------- */
 
 enum ramp_mode {
@@ -260,6 +289,14 @@ enum ramp_event_kind {
 	RAMP_LEFT,	  /* `node` owns it */
 	RAMP_MISSED,	  /* the node's daemon was followed by another one: of what happened
 			     meanwhile, nothing is told (ramp_list() shows what is) */
+	/* Steps of a departure to `node`; only of watches that want phases. */
+	RAMP_ASKED,	 /* it is to leave, and this process has it mapped: ramp_quiesced() */
+	RAMP_CONNECTING, /* that node makes room */
+	RAMP_READY,	 /* all that takes long is done: it leaves when the programs that were asked
+			    have let go */
+	RAMP_GIVEN,	 /* it is that node's; RAMP_LEFT follows when touching it here is SIGBUS */
+	RAMP_SETTLED,	 /* that node has every page: the memory here is given back */
+	RAMP_FAILED,	 /* it stays: `result`, `why` */
 };
 
 struct ramp_event {
@@ -268,12 +305,18 @@ struct ramp_event {
 	uint64_t lost; /* WHOLE: pages of 4096 bytes that were lost with their source */
 	char node[RAMP_API_NODE_MAX + 1];
 	char name[RAMP_API_NAME_MAX + 1];
+	uint64_t within_ms; /* ASKED: how long after READY ramp_quiesced() may come */
+	int result;	    /* FAILED: a negative errno */
+	char why[400];	    /* FAILED: in words */
 };
 
 struct ramp_watch_options {
 	const char *pattern; /* of names, as of fnmatch(3); NULL: any name */
 	uint64_t id;	     /* 0: any segment */
 	int receive; /* not 0: it is a receiver: arrivals come to it, and to no other receiver */
+	int phases;  /* not 0: it hears of the steps of departures, too */
+	int asked; /* not 0: the same, and it is asked (RAMP_ASKED) before a segment leaves that this
+			process has mapped */
 };
 
 /*
@@ -291,6 +334,16 @@ int ramp_watch_fd(const struct ramp_watch *watch);
    -ETIMEDOUT: there is none. A program that does not take them loses some: RAMP_MISSED. */
 int ramp_watch_next(struct ramp_watch *watch, int timeout_ms, struct ramp_event *event);
 void ramp_watch_end(struct ramp_watch *watch);
+
+/*
+ * Answers RAMP_ASKED: no thread of this process is in the middle of an operation on the segment, and
+ * none begins one until RAMP_LEFT, or RAMP_FAILED (then it stays). A process that has not answered
+ * within_ms after RAMP_READY keeps the segment: the move is EBUSY, and names it; rampfs-migrate --force
+ * does not wait. Of a segment that it was not asked for nothing happens. Returns at once.
+ * -EAGAIN: a thread is in a call of a heap in the segment (ramp_heap(3)): call it again; -ESTALE: the
+ * daemon that has asked has ended, and the move with it; -ENOENT: there is no such segment.
+ */
+int ramp_quiesced(struct ramp_watch *watch, uint64_t id);
 
 /*
  * Waits for the next arrival of a watch and maps that segment, whose pages may still follow. Other

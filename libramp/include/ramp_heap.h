@@ -156,6 +156,10 @@ struct ramp_heap_stats {
 };
 int ramp_heap_stats(struct ramp_heap *heap, struct ramp_heap_stats *stats);
 
+/* Returns 1 where a thread of this process is in a call that changes a heap within [address, address +
+   length); else 0. A malloc or free of a small block changes it by one store, and is never seen. */
+int ramp_heap_in_call(const void *address, size_t length);
+
 #ifdef __cplusplus
 }
 #endif

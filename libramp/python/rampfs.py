@@ -30,11 +30,13 @@ import sysconfig as _sysconfig
 from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
-           "LAZY", "DEMAND", "COPY", "PRECOPY", "ARRIVED", "WHOLE", "LEFT", "MISSED"]
+           "LAZY", "DEMAND", "COPY", "PRECOPY", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
+           "GIVEN", "SETTLED", "FAILED", "LastMove"]
 
 LAZY, DEMAND, COPY, PRECOPY = range(4)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
-_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED)
+ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED = "asked", "connecting", "ready", "given", "settled", "failed"
+_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED)
 
 _NODE, _NAME = 64, 256
 
@@ -61,11 +63,22 @@ class _MoveEvent(_c.Structure):
 
 class _Event(_c.Structure):
     _fields_ = [("kind", _c.c_int), ("id", _c.c_uint64), ("size", _c.c_uint64), ("lost", _c.c_uint64),
-                ("node", _c.c_char * _NODE), ("name", _c.c_char * _NAME)]
+                ("node", _c.c_char * _NODE), ("name", _c.c_char * _NAME), ("within_ms", _c.c_uint64),
+                ("result", _c.c_int), ("why", _c.c_char * 400)]
 
 
 class _WatchOptions(_c.Structure):
-    _fields_ = [("pattern", _c.c_char_p), ("id", _c.c_uint64), ("receive", _c.c_int)]
+    _fields_ = [("pattern", _c.c_char_p), ("id", _c.c_uint64), ("receive", _c.c_int), ("phases", _c.c_int),
+                ("asked", _c.c_int)]
+
+
+class _LastMove(_c.Structure):
+    _fields_ = [("from_node", _c.c_char * _NODE), ("to_node", _c.c_char * _NODE), ("at_ms", _c.c_uint64),
+                ("measured", _c.c_int), ("connect_us", _c.c_uint64), ("rounds_us", _c.c_uint64),
+                ("prepare_us", _c.c_uint64), ("asked_us", _c.c_uint64), ("window_us", _c.c_uint64),
+                ("whole", _c.c_int), ("pull_us", _c.c_uint64), ("round_pages", _c.c_uint64),
+                ("window_pages", _c.c_uint64), ("demand_pages", _c.c_uint64), ("prefetch_pages", _c.c_uint64), ("hole_pages", _c.c_uint64),
+                ("local_pages", _c.c_uint64), ("lost_pages", _c.c_uint64), ("transport", _c.c_char * 16)]
 
 
 _EACH = _c.CFUNCTYPE(_c.c_int, _c.c_void_p, _c.POINTER(_Info))
@@ -104,6 +117,8 @@ _CALLS = {
     "ramp_watch_fd": (_c.c_int, _P),
     "ramp_watch_next": (_c.c_int, _P, _c.c_int, _c.POINTER(_Event)),
     "ramp_watch_end": (None, _P),
+    "ramp_quiesced": (_c.c_int, _P, _c.c_uint64),
+    "ramp_last_move": (_c.c_int, _P, _c.c_uint64, _c.POINTER(_LastMove)),
     "ramp_receive": (_c.c_int, _P, _c.c_int, _c.c_int, _OUT),
 }
 
@@ -164,18 +179,43 @@ class Info(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happened: kind is ARRIVED, WHOLE, LEFT or MISSED (ramp_receive(3))."""
+    """What happened: kind is ARRIVED, WHOLE, LEFT or MISSED (ramp_receive(3)), or a phase of a departure
+    (ramp_departure(3))."""
     kind: str
     id: int
     name: str
     node: str
     size: int
     lost: int
+    why: str     # FAILED
 
     @classmethod
     def _of(cls, event):
         return cls(_KINDS[event.kind], event.id, _os.fsdecode(event.name), _os.fsdecode(event.node), event.size,
-                   event.lost)
+                   event.lost, event.why.decode(errors="replace"))
+
+
+class LastMove(NamedTuple):
+    """What was measured of a segment's last hand-over (ramp_departure(3)); pages of 4096 bytes."""
+    from_node: str
+    to_node: str
+    at_ms: int
+    measured: bool  # the next five are known
+    connect_us: int
+    rounds_us: int
+    prepare_us: int
+    asked_us: int
+    window_us: int
+    whole: bool     # the rest is known
+    pull_us: int
+    round_pages: int
+    window_pages: int
+    demand_pages: int
+    prefetch_pages: int
+    hole_pages: int
+    local_pages: int
+    lost_pages: int
+    transport: str
 
 
 class _Mapping:
@@ -240,6 +280,13 @@ class Segment:
         if shape is None:
             shape = (self.size - offset) // numpy.dtype(dtype).itemsize
         return numpy.ndarray(shape, dtype, self.view(), offset)
+
+    def last_move(self):
+        """What its last hand-over has cost; Error with ENODATA: nothing is known of it here."""
+        move = _LastMove()
+        _check(_lib.ramp_last_move(self._ramp._open(), self.id, move))
+        values = (getattr(move, field) for field in LastMove._fields)
+        return LastMove(*(_os.fsdecode(value) if isinstance(value, bytes) else value for value in values))
 
     def migrate(self, node, mode=LAZY, new_name=None, wait_whole=False):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""
@@ -338,6 +385,11 @@ class Watch:
         _check(_lib.ramp_receive(self._handle, -1 if timeout is None else int(timeout * 1000), int(read_only), out))
         return Segment(self._ramp, out.value)
 
+    def quiesced(self, id):
+        """Answers ASKED for the segment of that number: it may leave. Error with EAGAIN: a call of its heap has
+        not returned yet."""
+        _check(_lib.ramp_quiesced(self._handle, id))
+
     def __iter__(self):
         return self
 
@@ -435,10 +487,12 @@ class Ramp:
         _check(_lib.ramp_move_begin(self._open(), number, _encode(node), options, out))
         return Move(self, out.value)
 
-    def events(self, pattern=None, id=0, receive=False):
-        """A watch of what happens here to segments of that name or number."""
+    def events(self, pattern=None, id=0, receive=False, phases=False, asked=False):
+        """A watch of what happens here to segments of that name or number. phases: with the phases of departures;
+        asked: and a segment that is mapped here leaves only after quiesced()."""
         out = _P()
-        _check(_lib.ramp_watch_begin(self._open(), _WatchOptions(_encode(pattern), id, int(receive)), out))
+        _check(_lib.ramp_watch_begin(self._open(), _WatchOptions(_encode(pattern), id, int(receive), int(phases), int(asked)),
+                                    out))
         return Watch(self, out.value)
 
     def receive(self, pattern=None, timeout=None, read_only=False):

@@ -224,6 +224,36 @@ static void fact_mmap(const struct facts *f, FILE *out)
 	fputs(f->row.mmap == SEGMENT_MMAP_PASSTHROUGH ? "passthrough" : "none", out);
 }
 
+/* "from=a to=b at_ms=N", then what the source has measured, and what the target has pulled: words
+   that are missing are not known here, or not yet. */
+static void fact_last_move(const struct facts *f, FILE *out)
+{
+	struct msg_figures m;
+
+	if (!transfers_figures(f->m->config.transfers, f->row.id, &m)) {
+		fputs("none", out);
+		return;
+	}
+	fputs("from=", out);
+	fact_put_node(f, m.from, out);
+	fputs(" to=", out);
+	fact_put_node(f, m.to, out);
+	fprintf(out, " at_ms=%" PRIu64, m.at_ms);
+	if (m.of_source)
+		fprintf(out,
+			" connect_us=%" PRIu64 " rounds_us=%" PRIu64 " prepare_us=%" PRIu64
+			" asked_us=%" PRIu64 " window_us=%" PRIu64,
+			m.connect_us, m.rounds_us, m.prepare_us, m.asked_us, m.window_us);
+	if (!m.of_target)
+		return;
+	fprintf(out,
+		" transport=%s pull_us=%" PRIu64 " round_pages=%" PRIu64 " window_pages=%" PRIu64
+		" demand_pages=%" PRIu64 " prefetch_pages=%" PRIu64 " hole_pages=%" PRIu64
+		" local_pages=%" PRIu64 " lost_pages=%" PRIu64,
+		m.verbs ? "verbs" : "tcp", m.pull_us, m.round_pages, m.window_pages, m.demand_pages,
+		m.prefetch_pages, m.hole_pages, m.local_pages, m.lost_pages);
+}
+
 static const struct {
 	const char *name;
 	fact_fn *get;
@@ -240,6 +270,7 @@ static const struct {
 	{"lost", fact_lost},
 	{"pages", fact_pages},
 	{"mmap", fact_mmap},
+	{"last_move", fact_last_move},
 };
 
 static fact_fn *find_fact(const char *name)

@@ -233,6 +233,8 @@ static void receive_message(struct session_conn *conn)
 		tool_cancel(conn->tool);
 	else if (conn->ops->kind == CONN_STEPS && conn->tool && msg.type == SESSION_GO)
 		tool_go(conn->tool, &msg);
+	else if (conn->subscriber && msg.type == SESSION_QUIESCED)
+		subscriber_answered(conn->subscriber, msg.segment);
 	else
 		conn_close(conn);
 }

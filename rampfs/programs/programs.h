@@ -319,6 +319,7 @@ struct tool_migrate {
 	bool in_steps;
 	uint8_t step;
 	uint32_t hold_ms;
+	bool force; /* asks no program */
 	uid_t uid;
 };
 struct programs_tools {
@@ -358,16 +359,31 @@ void tool_step(struct tool_request *request, const char *node, uint64_t page, ui
 /* ---- programs that hear of segments (subscribers.c) ------------------------------------------- */
 
 struct programs_event {
-	uint8_t kind; /* enum session_event */
+	uint8_t kind;	  /* enum session_event */
+	bool asked_alone; /* only programs that were asked hear of it: it has no row any more */
 	ramp_segment_t id;
 	uint64_t epoch, size, lost_pages;
 	uint32_t mode, uid, gid; /* of its row: only programs that may read it hear of it */
 	char name[RAMP_NAME_MAX + 1];
 	char node[RAMP_NODE_NAME_MAX + 1];  /* the other node: from where, or where it is now */
 	char name_there[RAMP_NAME_MAX + 1]; /* COMING: its name on that node */
+	int code;			    /* FAILED: a positive errno, and why */
+	const char *text;
+	uint32_t within_ms; /* ASKED */
 };
-/* Tells it to all subscribers that may hear of it. Control loop. */
+/* Tells it to all subscribers that may hear of it. LEFT and FAILED end what programs_ask began.
+   Control loop. */
 void programs_announce(struct programs *programs, const struct programs_event *event);
+/* Asks (ASKED) each program that wants to be asked and has that segment mapped, once. Control
+   loop. */
+void programs_ask(struct programs *programs, const struct programs_event *event);
+/* Returns how many of them have not let go of it yet, with one of them in `name`: "process 4711
+   (x)". Control loop. */
+unsigned programs_unanswered(struct programs *programs, ramp_segment_t id,
+			     char name[PROGRAMS_KEEPER]);
+/* Calls fn when one of them has let go of it, or has ended. Set before the loop runs. */
+typedef void programs_answered(void *arg, ramp_segment_t id);
+void programs_set_answered(struct programs *programs, programs_answered *fn, void *arg);
 
 struct programs_status {
 	uint32_t sessions, attachments;

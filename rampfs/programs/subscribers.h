@@ -19,6 +19,8 @@ struct subscriber;
  */
 struct subscriber *subscriber_begin(struct programs *programs, struct session_conn *conn,
 				    const struct session_msg *listen);
+/* The program has let go of a segment. */
+void subscriber_answered(struct subscriber *subscriber, ramp_segment_t id);
 /* Ends it: its connection has hung up. */
 void subscriber_end(struct subscriber *subscriber);
 

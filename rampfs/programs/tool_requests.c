@@ -125,6 +125,7 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	tool->what.in_steps = msg->type == SESSION_CONNECT;
 	tool->what.step = msg->step;
 	tool->what.hold_ms = tool_ms(msg->len);
+	tool->what.force = msg->type == SESSION_MIGRATE && (msg->flags & SESSION_FORCE);
 	tool->what.uid = uid;
 	if (msg->type == SESSION_MEMBER) {
 		tool->member = member_of(msg);

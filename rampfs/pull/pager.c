@@ -376,6 +376,7 @@ static void pager_arrived(struct links *links, struct link_flight *flight, uint6
 	struct pulled *pulled = flight->pulled;
 
 	atomic_fetch_add(&pulled->demand_pages, count);
+	atomic_fetch_add(&pulled->demand_holes, hole ? count : 0);
 	atomic_fetch_add(&links->pull->demand_pages, count);
 	if (!hole || waiter->client)
 		trace_page(pulled->source.trace, first, "the page is in its place");

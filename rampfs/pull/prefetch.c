@@ -247,32 +247,50 @@ static int clear_ahead(struct prefetch *prefetch, int wait_ms)
 
 /* Logs the figures of this daemon's life: a pull that an earlier daemon began is counted from where it
    was found. */
-static void log_figures(struct pulled *pulled, uint64_t n_lost)
+static void log_figures(struct pulled *pulled, const struct pull_figures *f)
 {
-	uint64_t us = pull_now_us() - pulled->began_us;
 	uint64_t demand = atomic_load(&pulled->demand_pages);
 	uint64_t prefetch = atomic_load(&pulled->prefetch_pages);
 	double gb = (double)((demand + prefetch) * RAMP_PAGE_BYTES) / 1e9;
 
 	log_info("segment %" PRIu64 ": pulled %" PRIu64 " pages in %" PRIu64
 		 " us (%.2f GB/s), %" PRIu64 " of them on demand, %" PRIu64 " lost",
-		 seg_id(pulled->seg), demand + prefetch, us, us ? gb * 1e6 / (double)us : 0.0,
-		 demand, n_lost);
+		 seg_id(pulled->seg), demand + prefetch, f->us,
+		 f->us ? gb * 1e6 / (double)f->us : 0.0, demand, f->lost);
+}
+
+static void take_figures(struct pulled *pulled, struct pull_figures *f)
+{
+	struct tp *tp = pulled->pull->config.tp;
+	struct tp_peer peer = {.node = pulled->source.node};
+
+	*f = (struct pull_figures){
+		.all = pulled->pages_all,
+		.missing = pulled->pages_to_come,
+		.demand = atomic_load(&pulled->demand_pages) - atomic_load(&pulled->demand_holes),
+		.prefetch =
+			atomic_load(&pulled->prefetch_pages) - atomic_load(&pulled->prefetch_holes),
+		.holes = atomic_load(&pulled->hole_pages),
+		.lost = pages_lost(pulled->seg),
+		.us = pull_now_us() - pulled->began_us,
+		.rdma = tp->ops->peer(tp, &peer) && peer.offers,
+	};
 }
 
 /* Ends the pull. False: not yet, since an agent is being waited for. */
 static bool finish_pull(struct pulled *pulled)
 {
 	struct pull *pull = pulled->pull;
-	uint64_t n_lost = pages_lost(pulled->seg);
 	ramp_segment_t id = seg_id(pulled->seg);
+	struct pull_figures figures;
 	bool whole = pages_missing(pulled->seg) == 0;
 
 	if (whole && !programs_pulled(pull->config.programs, pulled->seg))
 		return false;
 	if (pulled_set(pulled, PULLED_FINISHED)) {
-		log_figures(pulled, n_lost);
-		pull->config.finished(pull->config.arg, id, n_lost);
+		take_figures(pulled, &figures);
+		log_figures(pulled, &figures);
+		pull->config.finished(pull->config.arg, id, &figures);
 	}
 	/* Last: pull_end waits for the entry that it finds in the list. Called after that, "finished"
 	   would be taken for the next pull of the segment. */
@@ -350,6 +368,7 @@ static void prefetch_arrived(struct links *links, struct link_flight *flight, ui
 	struct pulled *pulled = flight->pulled;
 
 	atomic_fetch_add(&pulled->prefetch_pages, count);
+	atomic_fetch_add(&pulled->prefetch_holes, hole ? count : 0);
 	atomic_fetch_add(&links->pull->prefetch_pages, count);
 	/* No room in the queue: page faults find the pages, or the end of the pull does where they
 	   were SIGBUS. */

@@ -33,6 +33,17 @@ struct pull;
 
 #define PULL_STREAMS_MAX TRANSPORT_STREAMS_MAX
 
+/* The pages (of 4096 bytes) that a pull has brought in this daemon's life. */
+struct pull_figures {
+	uint64_t all;		   /* of the segment */
+	uint64_t missing;	   /* when it began */
+	uint64_t demand, prefetch; /* with bytes that travelled: for a page fault or a read; else */
+	uint64_t holes;		   /* that the source had none of, known when they were asked for */
+	uint64_t lost;
+	uint64_t us; /* from pull_begin to the last one */
+	bool rdma;   /* its source offers RDMA, and this node has a device */
+};
+
 struct pull_config {
 	struct store *store;
 	struct programs *programs;
@@ -41,7 +52,7 @@ struct pull_config {
 	unsigned streams;
 	/* The last page of a segment became LOCAL (or LOST: `lost` > 0). Any thread; once per
 	   pull_begin, and not after its pull_end; must not block. */
-	void (*finished)(void *arg, ramp_segment_t id, uint64_t lost);
+	void (*finished)(void *arg, ramp_segment_t id, const struct pull_figures *figures);
 	void *arg;
 };
 

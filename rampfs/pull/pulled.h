@@ -35,7 +35,7 @@ struct pulled {
 	struct pull_source source;
 	uint8_t *base; /* seg_map: where reads land */
 	uint64_t mapped;
-	uint64_t pages_all;
+	uint64_t pages_all, pages_to_come; /* the latter: when it began */
 	uint64_t began_us;
 
 	atomic_bool prefetch_all; /* at full speed, though the source says on demand */
@@ -50,6 +50,8 @@ struct pulled {
 	_Atomic uint64_t heard_ms;   /* when the last page came */
 	_Atomic uint64_t no_room_ms; /* until then the store is taken to be full */
 	_Atomic uint64_t demand_pages, prefetch_pages, hole_pages;
+	/* Of the first two: pages that were holes. */
+	_Atomic uint64_t demand_holes, prefetch_holes;
 	struct claim_slot claim;
 
 	/* The pager's. */

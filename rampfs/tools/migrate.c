@@ -1,5 +1,6 @@
 /*
- * rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--progress] [--trace] FILE... NODE
+ * rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--force] [--progress] [--verbose]
+ *                [--trace] FILE... NODE
  *
  * Moves segments to another node's directory, one after the other, through the session socket of
  * this node's daemon, so that no ls waits for it (mv holds the kernel's rename lock).
@@ -37,6 +38,7 @@
 #include "base/session.h"
 #include "base/visible.h"
 #include "find_mount.h"
+#include "last_move.h"
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
@@ -48,8 +50,8 @@ enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 };
 #define SAME_MS	 200 /* between two signals that are two */
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--progress] [--trace]\n"
-	"                      FILE... NODE\n"
+	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--force] [--progress]\n"
+	"                      [--verbose] [--trace] FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
@@ -62,7 +64,9 @@ static const char usage[] =
 	"  --mode precopy pages go ahead while programs continue; then only what they stored into\n"
 	"                 meanwhile follows\n"
 	"  --wait         return when every page is there, and the old node is free\n"
+	"  --force        take it from programs that want to be asked (ramp_departure(3)) unasked\n"
 	"  --progress     show how far it is\n"
+	"  -v, --verbose  say what it has cost: times, and with --wait pages by kind\n"
 	"  --trace        print what was done when, at both nodes: the transfer, and the first "
 	"page\n"
 	"                 faults at the new owner (those of the first two seconds, or with --wait "
@@ -94,7 +98,7 @@ static const char usage[] =
 
 struct migrate_options {
 	int mode;
-	bool mode_given, wait, progress, trace, reclaim;
+	bool mode_given, wait, progress, trace, reclaim, verbose, force;
 	const char *node;
 };
 
@@ -174,7 +178,7 @@ static int send_migrate(int sock, const struct migrate_options *o, uint64_t segm
 
 	msg.mode = (uint8_t)o->mode;
 	msg.flags = (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0) |
-		    (o->trace ? SESSION_TRACE : 0);
+		    (o->trace ? SESSION_TRACE : 0) | (o->force ? SESSION_FORCE : 0);
 	if (o->node)
 		snprintf(msg.node, sizeof(msg.node), "%s", o->node);
 	return session_send(sock, &msg, NULL, 0, 0);
@@ -371,6 +375,19 @@ static int migrate_ask(const char *file, const char *socket, const struct migrat
 	}
 }
 
+/* Says what the move has cost. */
+static void tell_cost(const char *file, const struct migrate_options *o)
+{
+	char path[PATH_MAX], *dir = strdup(file), *base = strdup(file);
+
+	if (dir && base) {
+		snprintf(path, sizeof(path), "%s/../%s/%s", dirname(dir), o->node, basename(base));
+		last_move_print(path, shown(file), o->wait && !interrupted);
+	}
+	free(dir);
+	free(base);
+}
+
 static int migrate(const char *file, const struct migrate_options *o)
 {
 	struct ramp_ioc_info info = {0};
@@ -390,7 +407,10 @@ static int migrate(const char *file, const struct migrate_options *o)
 			shown(file), strerror(-rc));
 		return EXIT_UNKNOWN;
 	}
-	return report(file, o, &answer, clock_s() - began);
+	rc = report(file, o, &answer, clock_s() - began);
+	if (!rc && o->verbose && !o->reclaim)
+		tell_cost(file, o);
+	return rc;
 }
 
 /* ---- options ---- */
@@ -427,11 +447,12 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 		{"mode", required_argument, NULL, 'm'}, {"wait", no_argument, NULL, 'w'},
 		{"progress", no_argument, NULL, 'p'},	{"reclaim", no_argument, NULL, 'r'},
 		{"trace", no_argument, NULL, 't'},	{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},	{NULL, 0, NULL, 0},
+		{"version", no_argument, NULL, 'V'},	{"verbose", no_argument, NULL, 'v'},
+		{"force", no_argument, NULL, 'f'},	{NULL, 0, NULL, 0},
 	};
 	int c, rc;
 
-	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "hv", longs, NULL)) != -1) {
 		switch (c) {
 		case 'm':
 			rc = parse_mode(optarg, o);
@@ -446,6 +467,12 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 			break;
 		case 't':
 			o->trace = true;
+			break;
+		case 'v':
+			o->verbose = true;
+			break;
+		case 'f':
+			o->force = true;
 			break;
 		case 'r':
 			o->reclaim = true;
@@ -486,9 +513,10 @@ int main(int argc, char **argv)
 	rc = parse_options(argc, argv, &o);
 	if (rc)
 		return rc - 1;
-	if (o.reclaim && (o.mode_given || o.wait || o.trace))
-		return misused("--reclaim moves nothing: no --mode, --wait or --trace with it",
-			       NULL);
+	if (o.reclaim && (o.mode_given || o.wait || o.trace || o.force))
+		return misused(
+			"--reclaim moves nothing: no --mode, --wait, --force or --trace with it",
+			NULL);
 	last = o.reclaim ? argc : argc - 1;
 	if (optind >= last)
 		return misused(o.reclaim ? "--reclaim takes at least one FILE"

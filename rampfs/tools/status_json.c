@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "base/visible.h"
 #include "ramp_file.h"
 
@@ -97,9 +98,43 @@ static const char *json_key(const char *key)
 					    : key;
 }
 
+/* "from=a to=b window_us=312 ..." becomes an object, in which each number of pages stands as bytes,
+   too; "none" becomes null. */
+static void json_add_last_move(cJSON *segment, const char *value)
+{
+	char text[1024], key[64], *rest = text, *word, *is;
+	cJSON *move;
+
+	if (!strchr(value, '=') || strlen(value) >= sizeof(text)) {
+		cJSON_AddNullToObject(segment, "last_move");
+		return;
+	}
+	move = cJSON_AddObjectToObject(segment, "last_move");
+	strcpy(text, value);
+	while ((word = strsep(&rest, " "))) {
+		is = strchr(word, '=');
+		if (!is || is == word || is - word > 40)
+			continue;
+		*is++ = 0;
+		if (!is_number(is) || strcmp(word, "from") == 0 || strcmp(word, "to") == 0) {
+			cJSON_AddStringToObject(move, word, is);
+			continue;
+		}
+		cJSON_AddNumberToObject(move, word, strtod(is, NULL));
+		if (is - word > 7 && strcmp(is - 7, "_pages") == 0) {
+			snprintf(key, sizeof(key), "%.*s_bytes", (int)(is - 7 - word), word);
+			cJSON_AddNumberToObject(move, key, strtod(is, NULL) * RAMP_PAGE_BYTES);
+		}
+	}
+}
+
 static void json_add_fact(cJSON *segment, const char *key, const char *value)
 {
 	key = json_key(key);
+	if (strcmp(key, "last_move") == 0) {
+		json_add_last_move(segment, value);
+		return;
+	}
 	if (counts(key) && is_number(value))
 		cJSON_AddNumberToObject(segment, key, strtod(value, NULL));
 	else if (strcmp(key, "source_silent") == 0)

@@ -15,6 +15,7 @@
 #include "given.h"
 #include "move_meta.h"
 #include "move_request_core.h"
+#include "news.h"
 #include "source.h"
 #include "source_connect.h"
 #include "target.h"
@@ -43,6 +44,8 @@ static void aborting_look(struct move *m)
 	/* No other attempt follows after all; source_give_up has not counted this failure. */
 	if (m->aborting.then_again)
 		transfers_count(m->t, &m->t->status.failed);
+	if (m->seg) /* else it was an earlier daemon's, which has told nothing to this one's */
+		news_tell(m, SESSION_FAILED);
 	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
 }

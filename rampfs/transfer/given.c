@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include "figures.h"
 #include "move_message.h"
 #include "move_meta.h"
 #include "move_request_core.h"
@@ -135,6 +136,7 @@ void given_window(struct move *m)
 	if (us > t->status.window_max_us)
 		t->status.window_max_us = us;
 	pthread_mutex_unlock(&t->lock);
+	figures_window(m, us);
 	log_info("segment %" PRIu64 " '%s' is on node %s: window %" PRIu64 " us, list %s", m->id,
 		 m->name, m->peer_name, us, m->unchanged ? "unchanged" : "changed");
 }
@@ -165,6 +167,7 @@ static void reverted(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	transfers_set_rolled_back(m->t, m->id, false);
+	news_tell(m, SESSION_FAILED);
 	if (m->source.reclaim_accepted)
 		move_answer(m, 0, "");
 	else
@@ -303,6 +306,10 @@ static void owned_there(struct move *m, const struct segment_row *row)
 	if (m->request && m->state == S_LEFT && !(pulling && m->request->spec.wait_stable) &&
 	    listed_there(m, pulling))
 		move_request_done(m->request, 0, "");
+	if (!pulling && !m->source.told_settled) {
+		m->source.told_settled = true;
+		news_tell(m, SESSION_SETTLED);
+	}
 	if (!pulling)
 		free_it(m);
 	else if (move_node_over(m->t, m->peer, m->peer_inc))

@@ -26,9 +26,10 @@
  *   S_CONNECTED -> S_PREPARING            [source_prepare]   the same
  *   S_CONNECTED -> S_ROUNDS               [source_rounds_begin] mode precopy, as from S_CONNECTING
  *   S_CONNECTED -> S_CHECKING             [hold_look, source_go] row or size changed
- *   S_PREPARING -> S_FREEZING             [source_freeze]    row MOVING(k), of this life (R3)
- *   S_PREPARING -> S_PREPARED             [hold_prepared]    the same; the client says when
- *   S_PREPARED -> S_FREEZING              [source_freeze]    the same
+ *   S_PREPARING -> S_PREPARED             [hold_prepared]    row MOVING(k), of this life (R3)
+ *   S_PREPARING -> S_ASKING               [departure_wait]   the same
+ *   S_PREPARED -> S_ASKING                [departure_wait]   the same; the client says when
+ *   S_ASKING -> S_FREEZING                [freeze]           the same; programs have let go of it
  *   S_PREPARING -> S_CHECKING             [prepare_failed]   row changed by something else
  *   S_FREEZING -> S_GIVEN                 [source_given]     record GIVEN, no access here
  *   S_FREEZING -> S_COPYING               [copy_begin]       mode copy: OWNED, frozen; T reads
@@ -49,6 +50,7 @@
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_CONNECTED -> END                    [source_prepare_late] the same
  *   S_PREPARING, S_PREPARED -> ABORTING   [source_give_up]   row in k, nothing frozen (R4)
+ *   S_ASKING -> ABORTING                  [source_give_up]   the same
  *   S_FREEZING, S_COPYING -> ABORTING     [source_give_up]   the same; record OWNED, access back
  *   NEW -> ABORTING                       [sweep]            the same, left by an earlier life
  *   NEW -> S_GIVEN                        [given_take_up]    found GIVEN
@@ -102,9 +104,10 @@ static const struct {
 			  BIT(S_CONNECTED) | BIT(S_ROUNDS) | BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_CONNECTED] = {"connected", BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_ROUNDS) |
 					      BIT(S_PREPARING) | BIT(MOVE_END)},
-	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_FREEZING) | BIT(ABORTING) |
+	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_ASKING) | BIT(ABORTING) |
 					      BIT(S_CHECKING) | BIT(MOVE_END)},
-	[S_PREPARED] = {"prepared", BIT(S_FREEZING) | BIT(ABORTING)},
+	[S_PREPARED] = {"prepared", BIT(S_ASKING) | BIT(ABORTING)},
+	[S_ASKING] = {"asking programs", BIT(S_FREEZING) | BIT(ABORTING)},
 	[S_ROUNDS] = {"pre-copying", BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
@@ -208,6 +211,7 @@ static bool holds(struct move *m)
 	case S_ROUNDS:
 	case S_PREPARING:
 	case S_PREPARED:
+	case S_ASKING:
 	case S_COPYING:
 		return record.kind == RECORD_OWNED;
 	case S_GIVEN:

@@ -28,6 +28,7 @@ enum move_state {
 	S_ROUNDS,
 	S_PREPARING,
 	S_PREPARED,
+	S_ASKING,
 	S_FREEZING,
 	S_COPYING,
 	S_GIVEN,
@@ -54,6 +55,12 @@ struct source_rounds;
 
 typedef void move_fn(struct move *m);
 
+/* How long each part of an attempt took; what a client holds it for counts in none. */
+struct move_times {
+	uint64_t from_us; /* since when the present part lasts */
+	uint64_t connect_us, rounds_us, prepare_us, asked_us;
+};
+
 /* Fields of the source's end. */
 struct move_source {
 	int fail_code; /* why it is given up; 0: it is not */
@@ -64,8 +71,10 @@ struct move_source {
 	bool copy_mode;	       /* every page goes before it is given */
 	bool precopy_mode;     /* pages go in rounds before prepare (rounds.c) */
 	struct source_rounds
-		*rounds;       /* owned; NULL: none. Where a worker has the move, the worker's */
-	int prepare_result;    /* S_PREPARING: of a prepare that failed */
+		*rounds;    /* owned; NULL: none. Where a worker has the move, the worker's */
+	int prepare_result; /* S_PREPARING: of a prepare that failed */
+	move_fn *then;	    /* S_ASKING: what follows it */
+	struct move_times times;
 	bool frozen_for_copy;  /* frozen, and not given; the worker's */
 	bool got_in_progress;  /* S_CONNECTING: the target's last word is that it takes room */
 	bool sent_transfer;    /* TRANSFER went out, in this life */
@@ -77,6 +86,7 @@ struct move_source {
 	bool asked_prefetch;   /* given_prefetch_all was called for the request that joined */
 	bool grant_failed;     /* found GIVEN, and its pages can't be read yet */
 	bool reclaim_accepted; /* rolled back, and rampfs-migrate --reclaim accepts that */
+	bool told_settled;     /* SETTLED was told */
 	bool freeing;	       /* the bytes are to be freed */
 	bool free_paused;      /* not before the timer */
 	unsigned free_tries;
@@ -87,21 +97,25 @@ struct move_source {
 
 /* Fields of the target's end. */
 struct move_target {
-	bool source_hung_up;  /* T_RESERVED, T_ROUNDS: the connection ended after ACCEPT */
-	uint64_t hung_up_ms;  /* T_ROUNDS: then */
-	bool pull_begun;      /* pull_begin was called */
-	bool prefetch_wanted; /* all pages are wanted, as soon as the pull has begun */
-	bool prefetch_begun;  /* pull_prefetch_all was called */
-	bool told_pull_over;  /* pull_source_over was called */
-	bool pull_said_done;  /* the pull says that it is over, which is not believed yet */
-	bool has_every_page;  /* nothing is REMOTE any more */
-	bool said_listed;     /* LISTED went out: our tables show us as the owner */
-	bool taken_is_stale;  /* taken was answered ESTALE: the row is not in k */
-	uint64_t lost_pages;
+	bool source_hung_up;	    /* T_RESERVED, T_ROUNDS: the connection ended after ACCEPT */
+	uint64_t hung_up_ms;	    /* T_ROUNDS: then */
+	bool pull_begun;	    /* pull_begin was called */
+	bool prefetch_wanted;	    /* all pages are wanted, as soon as the pull has begun */
+	bool prefetch_begun;	    /* pull_prefetch_all was called */
+	bool told_pull_over;	    /* pull_source_over was called */
+	bool pull_said_done;	    /* the pull says that it is over, which is not believed yet */
+	bool has_every_page;	    /* nothing is REMOTE any more */
+	bool said_listed;	    /* LISTED went out: our tables show us as the owner */
+	bool taken_is_stale;	    /* taken was answered ESTALE: the row is not in k */
+	struct pull_figures pulled; /* the pull's last word */
 	/* T_ROUNDS (target_rounds.c). */
 	uint32_t round;		     /* that is read, or was read last */
 	uint32_t parts_round, parts; /* how many STOREDs of that round have come, in order */
 	struct page_set stored;	     /* what they name */
+	bool had_rounds;
+	uint64_t round_pages,
+		round_holes;  /* that all rounds have brought; one that came twice counts twice */
+	uint64_t known_pages; /* that were here before the first one */
 };
 
 /* ABORTING, of an attempt whose prepare was, or may have been, committed. */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "figures.h"
 #include "move_message.h"
 #include "move_request.h"
 
@@ -75,6 +76,8 @@ static void remote_done(void *arg, int result, const char *text)
 {
 	struct remote_asker *r = arg;
 
+	if (result == 0)
+		figures_send(r->t, r->node, r->id); /* the ANSWER follows it */
 	if (result == -ESTALE)
 		not_the_owner(r->t, r->node, r->request);
 	else if (result != -ESHUTDOWN) /* else the node asks again, this daemon or the next */
@@ -158,6 +161,7 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	memcpy(request.from_name, mm.from_name, sizeof(request.from_name));
 	request.mode = mm.mode;
 	request.wait_stable = mm.wait_stable;
+	request.force = mm.force;
 	request.timeout_ms = mm.timeout_ms;
 	request.progress = mm.progress ? remote_progress : NULL;
 	request.step = mm.trace ? remote_step : NULL;

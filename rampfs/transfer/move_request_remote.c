@@ -30,6 +30,7 @@ static void migrate_send(struct move_request *req)
 		.dst = req->spec.dst,
 		.mode = (uint8_t)req->spec.mode,
 		.wait_stable = req->spec.wait_stable,
+		.force = req->spec.force,
 		.progress = req->spec.progress != NULL,
 		.trace = req->spec.step != NULL,
 	};

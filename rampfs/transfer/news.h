@@ -8,7 +8,9 @@
 #include "move.h"
 
 /* Tells subscribers of this node what has become of the move's segment. A segment of which the
-   tables know nothing any more is not told of. Control loop. */
+   tables know nothing any more is told of to programs that were asked alone. Control loop. */
 void news_tell(struct move *m, enum session_event kind);
+/* Asks the programs of this node that want to be asked before the move's segment leaves. */
+void news_ask(struct move *m);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * Happy path: ACCEPT makes the source propose prepare(k), at once or when its client says
  * so (source_hold.c). When it is committed, and the source's
- * own tables show it, a worker goes through the window (source_window.c): GIVEN is recorded and
+ * own tables show it, programs are asked (departure.c), and a worker goes through the window (source_window.c): GIVEN is recorded and
  * TRANSFER sent. TAKEN comes, programs are told, and given.c does the rest.
  *
  * How it fails: before GIVEN by giving up: the worker's call that froze the segment thaws it, and a
@@ -17,7 +17,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #include "copy.h"
+#include "departure.h"
 #include "given.h"
 #include "move_message.h"
 #include "move_request_core.h"
@@ -43,6 +46,8 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	if (!m || t->closing || m->state != S_CONNECTING || a.dst_inc != incarnation)
 		return;
 	trace_step(m->trace, "ACCEPT has come");
+	if (!m->source.times.connect_us)
+		m->source.times.connect_us = clock_us() - m->source.times.from_us;
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
 	if (!hold_lets(m, SESSION_PREPARED))
@@ -71,7 +76,7 @@ void source_go(struct move *m)
 	} else if (m->state == S_PREPARED && !m->working && hold_lets(m, SESSION_TAKEN)) {
 		loop_rt_boost(m->t->loop, WINDOW_MS);
 		if (up)
-			source_freeze(m);
+			source_depart(m);
 		else
 			hold_again(m);
 	}
@@ -174,6 +179,8 @@ void source_tick(struct move *m)
 		hold_tick(m);
 	else if (m->state == S_ROUNDS)
 		source_rounds_tick(m);
+	else if (m->state == S_ASKING)
+		departure_tick(m);
 	else if (m->state == S_COPYING)
 		copy_source_tick(m);
 	else
@@ -186,6 +193,8 @@ void source_look(struct move *m)
 		source_connecting_look(m);
 	else if (m->state == S_CONNECTED)
 		hold_look(m);
+	else if (m->state == S_ASKING)
+		departure_look(m);
 	else if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)
 		given_look(m);
 }
@@ -225,6 +234,12 @@ bool source_cancel(struct move *m, int code, const char *text)
 			atomic_store(&m->cancelled, true);
 		else
 			source_rounds_stop(m);
+		return true;
+	case S_ASKING:
+		source_fail(m, code, "%s", text);
+		m->aborting.then_again = false;
+		if (!m->working)
+			departure_stop(m);
 		return true;
 	case S_COPYING:
 		source_fail(m, code, "%s", text);

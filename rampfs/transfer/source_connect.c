@@ -23,6 +23,7 @@
 #include "given.h"
 #include "move_message.h"
 #include "move_request_core.h"
+#include "news.h"
 #include "rounds.h"
 #include "source_list.h"
 #include "traces.h"
@@ -58,6 +59,7 @@ void source_fail_now(struct move *m)
 
 	log_info("segment %" PRIu64 " stays: %s", m->id, m->source.fail_text);
 	transfers_count(m->t, &m->t->status.failed);
+	news_tell(m, SESSION_FAILED);
 	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
 	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nothing else
@@ -162,6 +164,7 @@ static void checked(struct move *m)
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
 	source_show_state(m);
+	news_tell(m, SESSION_CONNECTING);
 	connect_begin(m);
 }
 
@@ -183,6 +186,7 @@ static void source_begin(struct move *m, enum move_state from, uint64_t row_epoc
 	m->source.fail_code = 0;
 	m->source.fail_text[0] = 0;
 	m->source.not_yet_ms = 0;
+	m->source.times = (struct move_times){.from_us = clock_us()};
 	m->aborting.then_again = m->source.got_taken = m->source.got_refused =
 		m->source.sent_transfer = m->source.got_in_progress = false;
 	m->source.attempts++;
@@ -191,6 +195,8 @@ static void source_begin(struct move *m, enum move_state from, uint64_t row_epoc
 			true); /* before programs that hold it by passthrough are looked for */
 	move_go(m, from, S_CHECKING);
 	source_show_state(m);
+	if (!m->request || !m->request->spec.in_steps) /* else when it is to leave (departure.c) */
+		news_ask(m);
 	move_work(m, check_work, checked);
 }
 
@@ -255,6 +261,9 @@ void source_prepare_late(struct move *m)
 	m->request = NULL;
 	transfers_count(t, &t->status.failed);
 	source_say_close(m);
+	if (!m->source.fail_code)
+		source_fail(m, EBUSY, "an earlier move of it is given up first");
+	news_tell(m, SESSION_FAILED);
 	move_end(m);
 	move_look(t, id); /* begins the abort, for which the request then waits */
 	if (req)

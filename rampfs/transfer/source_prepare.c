@@ -1,8 +1,9 @@
 /*
  * The source's end at prepare.
  *
- * Happy path: prepare(k) is proposed. When it is committed, and the source's own tables show it, a worker
- * goes through the window (source_window.c).
+ * Happy path: prepare(k) is proposed. When it is committed, and the source's own tables show it, programs
+ * that want to be asked let go of the segment (departure.c), and a worker goes through the window
+ * (source_window.c).
  *
  * How it fails: a prepare that was refused changes nothing: the request is answered, or begins again.
  * One that was committed, while the request was cancelled, is aborted (R4).
@@ -12,7 +13,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #include "copy.h"
+#include "departure.h"
 #include "move_meta.h"
 #include "source_connect.h"
 #include "source_hold.h"
@@ -78,10 +82,15 @@ static void frozen(struct move *m)
 		source_given(m);
 }
 
-void source_freeze(struct move *m)
+static void freeze(struct move *m)
 {
-	move_go(m, m->state, S_FREEZING);
+	move_go(m, S_ASKING, S_FREEZING);
 	move_work(m, source_freeze_work, frozen);
+}
+
+void source_depart(struct move *m)
+{
+	departure_wait(m, freeze);
 }
 
 /* R3: the source continues only where the committed prepare is its own attempt's, in the daemon
@@ -103,6 +112,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 	}
 	m->epoch = row.k_epoch;
 	trace_step(m->trace, "prepare is committed");
+	m->source.times.prepare_us = clock_us() - m->source.times.from_us;
 	if (atomic_load(&m->cancelled) && m->source.rounds) {
 		move_work(m, source_end_rounds, prepared_cancelled);
 		return;
@@ -112,7 +122,7 @@ static void prepared(struct move *m, const struct meta_reply *reply)
 		return;
 	}
 	if (hold_lets(m, SESSION_TAKEN))
-		source_freeze(m);
+		source_depart(m);
 	else
 		hold_prepared(m);
 }
@@ -132,6 +142,9 @@ void source_prepare(struct move *m)
 	loop_rt_boost(m->t->loop, WINDOW_MS);
 	memcpy(command.new_name, m->name, sizeof(command.new_name));
 	m->source.fail_code = 0;
+	if (m->state == S_ROUNDS)
+		m->source.times.rounds_us = clock_us() - m->source.times.from_us;
+	m->source.times.from_us = clock_us();
 	move_go(m, m->state, S_PREPARING);
 	source_show_state(m);
 	move_propose(m, &command, prepared);

@@ -8,7 +8,7 @@
 
 /* S_CONNECTING, S_CONNECTED, S_ROUNDS: the target has room, and what it was to read ahead. */
 void source_prepare(struct move *m);
-/* S_PREPARING, S_PREPARED: opens the window. */
-void source_freeze(struct move *m);
+/* S_PREPARING, S_PREPARED: opens the window, when programs have let go of the segment. */
+void source_depart(struct move *m);
 
 #endif

@@ -89,6 +89,7 @@ void source_rounds_begin(struct move *m)
 		return;
 	}
 	m->source.fail_code = 0;
+	m->source.times.from_us = clock_us();
 	move_go(m, m->state, S_ROUNDS);
 	source_show_state(m);
 	m->source.rounds->pages = page_count(m->size);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 
 #include "given.h"
+#include "news.h"
 #include "rounds.h"
 #include "source_connect.h"
 #include "source_list.h"
@@ -140,6 +141,7 @@ void source_given(struct move *m)
 	m->source.sent_transfer = true;
 	m->source.fail_code = 0;
 	move_go(m, m->state, S_GIVEN);
+	news_tell(m, SESSION_GAVE);
 	move_forget_ranges(m);
 	source_show_state(m);
 	if (m->source.got_taken) { /* TAKEN came before the worker's return was handled */

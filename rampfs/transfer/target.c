@@ -22,6 +22,7 @@
 
 #include "collapse.h"
 #include "copy.h"
+#include "figures.h"
 #include "move_message.h"
 #include "move_meta.h"
 #include "news.h"
@@ -58,6 +59,9 @@ static void taken(struct move *m, enum move_state from)
 	move_go(m, from, T_TAKEN);
 	trace_step(m->trace, "TAKEN is recorded and goes out");
 	move_send_verdict(m->t, m->peer, PROTO_TAKEN, m->id, m->k, m->epoch);
+	figures_taken(m);
+	if (m->target.has_every_page) /* a copy; or nothing was stored into since the last round */
+		figures_whole(m, from == T_COPYING);
 	move_work(m, begin_work, target_begun);
 }
 
@@ -265,7 +269,7 @@ static void settled(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
-		 m->target.lost_pages ? "; pages of it are lost" : "");
+		 m->target.pulled.lost ? "; pages of it are lost" : "");
 	news_tell(m, SESSION_WHOLE);
 	move_send_verdict(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 	collapse_begin(t, m->id);
@@ -399,20 +403,21 @@ static void heed_pulled(struct move *m)
 	}
 	m->target.pull_said_done = false;
 	if (m->state == T_ROUNDS)
-		target_rounds_pulled(m, m->target.lost_pages);
+		target_rounds_pulled(m);
 	if (m->state == T_COPYING)
-		copy_pulled(m, m->target.lost_pages);
+		copy_pulled(m, m->target.pulled.lost);
 	if (m->state != T_TAKEN)
 		return;
 	m->target.has_every_page = true;
 	trace_step(m->trace, "every page is here");
+	figures_whole(m, false);
 	move_look(m->t, m->id);
 }
 
-void target_pulled(struct move *m, uint64_t lost)
+void target_pulled(struct move *m, const struct pull_figures *pulled)
 {
 	m->target.pull_said_done = true;
-	m->target.lost_pages = lost;
+	m->target.pulled = *pulled;
 	heed_pulled(m);
 }
 

@@ -123,8 +123,13 @@ int target_rounds_mark(struct move *m)
 
 static void round_work(struct move *m)
 {
+	uint64_t missing;
+
 	m->work_rc = m->target.round ? target_rounds_mark(m) : 0;
-	m->target.has_every_page = !m->work_rc && pages_missing(m->seg) == 0;
+	missing = pages_missing(m->seg);
+	if (m->target.round == 0 && missing < page_count(m->size))
+		m->target.known_pages = page_count(m->size) - missing;
+	m->target.has_every_page = !m->work_rc && missing == 0;
 	if (m->work_rc || m->target.has_every_page)
 		return;
 	m->target.pull_said_done = m->target.prefetch_begun = false;
@@ -169,6 +174,7 @@ static void round_begin(struct move *m, const struct msg_round *msg)
 {
 	m->heard_ms = clock_ms();
 	m->target.round = msg->round;
+	m->target.had_rounds = true;
 	m->target.has_every_page = false;
 	m->size = msg->round ? msg->size : m->size;
 	move_work(m, round_work, round_done);
@@ -203,16 +209,30 @@ static void on_round(void *arg, ramp_node_t from, ramp_incarnation_t incarnation
 	}
 }
 
-void target_rounds_pulled(struct move *m, uint64_t lost)
+/* The pull of a round is over; that of what is left after TRANSFER begins at nought. */
+static void count_round(struct move *m)
 {
-	if (lost && m->working)
+	struct pull_figures *pulled = &m->target.pulled;
+
+	m->target.round_pages += pulled->demand + pulled->prefetch;
+	m->target.round_holes += pulled->holes;
+	*pulled = (struct pull_figures){.rdma = pulled->rdma};
+}
+
+void target_rounds_pulled(struct move *m)
+{
+	uint64_t lost = m->target.pulled.lost;
+
+	if (lost && m->working) {
 		atomic_store(&m->cancelled, true);
-	else if (lost)
+	} else if (lost) {
 		refuse(m);
-	else if (!m->working)
+	} else if (!m->working) {
+		count_round(m);
 		move_work(m, end_work, ended);
-	else
+	} else {
 		m->target.pull_said_done = true; /* looked at again when the worker returns */
+	}
 }
 
 /* The source hung up, and has not asked again: it may be in another life, which asks for no more rounds.

@@ -7,7 +7,7 @@
 #include "move.h"
 
 /* T_ROUNDS: the pull of a round has ended; that many pages are lost. */
-void target_rounds_pulled(struct move *m, uint64_t lost);
+void target_rounds_pulled(struct move *m);
 void target_rounds_tick(struct move *m);
 /* T_ROUNDS: TRANSFER has come. Whether it is to come again, since not all is known that it counts, or a
    worker has the move. */

@@ -69,6 +69,7 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		memcpy(mr.dst_name, what->dst_name[0] ? what->dst_name : row.name,
 		       sizeof(mr.dst_name));
 		mr.wait_stable = what->wait;
+		mr.force = what->force;
 		mr.progress = what->progress ? tool_watch : NULL;
 		mr.step = what->trace ? tool_traced : NULL;
 		mr.in_steps = what->in_steps;

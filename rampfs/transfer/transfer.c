@@ -20,6 +20,7 @@
 #include "collapse.h"
 #include "copy.h"
 #include "dispatch.h"
+#include "figures.h"
 #include "give_back.h"
 #include "given.h"
 #include "move_request.h"
@@ -36,6 +37,8 @@
 #include "target_rounds.h"
 #include "tool_moves.h"
 #include "traces.h"
+
+#define QUIESCE_MS 1000u
 
 /* ---- events of other threads ----------------------------------------------------------------- */
 
@@ -87,10 +90,16 @@ void transfers_row_changed(struct transfers *t, ramp_segment_t id)
 	}
 }
 
+/* A program that was asked has answered. Posted: this may be in the middle of a message to it. */
+static void program_answered(void *arg, ramp_segment_t id)
+{
+	transfers_row_changed(arg, id);
+}
+
 struct event {
 	struct transfers *t;
 	ramp_segment_t id;
-	uint64_t lost;
+	struct pull_figures pulled;
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;
 	bool up;
@@ -164,17 +173,17 @@ static void pull_came(void *arg)
 	struct move *m = t->closing ? NULL : move_find(t, e->id);
 
 	if (m)
-		target_pulled(m, e->lost);
+		target_pulled(m, &e->pulled);
 	free(e);
 	transfers_put(t);
 }
 
-void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost)
+void transfers_pull_finished(void *transfers, ramp_segment_t id, const struct pull_figures *figures)
 {
 	struct event *e = event_new(transfers);
 
 	e->id = id;
-	e->lost = lost;
+	e->pulled = *figures;
 	loop_post(e->t->loop, pull_came, e);
 }
 
@@ -200,12 +209,18 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 
 	if (!t)
 		return ramp_err_sys(err, ENOMEM, "transfers");
+	t->figures = figures_new();
 	t->up_timer = calloc(1, sizeof(*t->up_timer));
-	if (!t->up_timer) {
+	if (!t->up_timer || !t->figures) {
+		if (t->figures)
+			figures_free(t->figures);
+		free(t->up_timer);
 		free(t);
 		return ramp_err_sys(err, ENOMEM, "transfers");
 	}
 	t->config = *config;
+	if (!t->config.quiesce_ms)
+		t->config.quiesce_ms = QUIESCE_MS;
 	t->hooks = &hooks;
 	t->loop = config->loop;
 	t->store = config->store;
@@ -233,6 +248,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	give_back_listen(t);
 	move_request_peer_listen(t);
 	traces_listen(t);
+	figures_listen(t);
 	*out = t;
 	return 0;
 }
@@ -255,6 +271,7 @@ int transfers_start(struct transfers *t, struct pull *pull, struct ramp_err *err
 	(void)err;
 	t->pull = pull;
 	tool_moves_listen(t);
+	programs_set_answered(t->programs, program_answered, t);
 	transfers_get(t);
 	loop_post(t->loop, transfers_begin, t);
 	return 0;
@@ -325,6 +342,8 @@ void transfers_close(struct transfers *t)
 
 void transfers_free(struct transfers *t)
 {
+	figures_free(t->figures);
+	t->figures = NULL;
 	transfers_put(t);
 }
 

@@ -25,6 +25,7 @@
 #include "pull/pull.h"
 #include "serve/serve.h"
 #include "transport/peers/peer.h"
+#include "transport/proto.h"
 #include "transport/transport.h"
 
 struct transfers;
@@ -45,7 +46,8 @@ struct transfers_config {
 	struct tp *tp;
 	struct programs *programs;
 	struct serve *serve;
-	bool rollback_auto; /* mount option rollback=auto */
+	bool rollback_auto;  /* mount option rollback=auto */
+	uint32_t quiesce_ms; /* for programs that are asked to let go; 0: 1000 */
 	/* Reads the name that is noted beside a segment's bytes, "" where there is none; or NULL. */
 	void (*noted_name)(struct seg *seg, char name[RAMP_NAME_MAX + 1]);
 };
@@ -58,7 +60,8 @@ struct transfers_config {
  */
 int transfers_open(const struct transfers_config *config, struct transfers **out,
 		   struct ramp_err *err);
-void transfers_pull_finished(void *transfers, ramp_segment_t id, uint64_t lost);
+void transfers_pull_finished(void *transfers, ramp_segment_t id,
+			     const struct pull_figures *figures);
 int transfers_start(struct transfers *transfers, struct pull *pull, struct ramp_err *err);
 /* Finishes the moves under way, to here and from here, on demand or not, and takes no other
    segment: the node is being unmounted. Control loop. */
@@ -96,6 +99,7 @@ struct migrate_request {
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;
+	bool force;	     /* no program is asked */
 	bool reclaim;	     /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
 	bool wait_stable;    /* answer when it is STABLE; else when this node's tables and (waited
 				for 1 s at most) the target's show it */
@@ -140,6 +144,10 @@ void transfers_give_back(struct transfers *transfers, ramp_segment_t id, migrate
    it: its bytes are those of the freeze, and opening it is EIO until it is reclaimed. Any
    thread. */
 bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id);
+
+/* Fills the figures that this node knows of the segment's last hand-over. False: none. Any
+   thread. */
+bool transfers_figures(struct transfers *transfers, ramp_segment_t id, struct msg_figures *out);
 
 struct transfer_row {
 	ramp_segment_t id;

@@ -23,6 +23,7 @@ struct move;
 struct move_request;
 struct collapse;
 struct giving;
+struct figures;
 struct tracing;
 
 /* Calls from the ground up; set by transfers_open, never NULL. */
@@ -76,6 +77,7 @@ struct transfers {
 	LIST_HEAD(, giving) givings;	    /* give_back.c */
 	struct answered answered[ANSWERED]; /* by move_request_peer.c */
 	size_t n_answered;
+	struct figures *figures;	       /* by figures.c */
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
 	size_t n_traces;
 	LIST_HEAD(, tracing) tracings;

@@ -349,6 +349,61 @@ int proto_get_pulled(struct wire_r *r, struct msg_pulled *m)
 	return done(r);
 }
 
+void proto_put_figures(struct wire_w *w, const struct msg_figures *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	wire_put_u64(w, m->epoch);
+	wire_put_u32(w, m->from);
+	wire_put_u32(w, m->to);
+	wire_put_u64(w, m->at_ms);
+	put_bool(w, m->of_source);
+	wire_put_u64(w, m->connect_us);
+	wire_put_u64(w, m->rounds_us);
+	wire_put_u64(w, m->prepare_us);
+	wire_put_u64(w, m->asked_us);
+	wire_put_u64(w, m->window_us);
+	put_bool(w, m->of_target);
+	put_bool(w, m->verbs);
+	wire_put_u64(w, m->pull_us);
+	wire_put_u64(w, m->round_pages);
+	wire_put_u64(w, m->window_pages);
+	wire_put_u64(w, m->demand_pages);
+	wire_put_u64(w, m->prefetch_pages);
+	wire_put_u64(w, m->hole_pages);
+	wire_put_u64(w, m->local_pages);
+	wire_put_u64(w, m->lost_pages);
+}
+
+int proto_get_figures(struct wire_r *r, struct msg_figures *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->epoch = get_set(r);
+	m->from = wire_get_u32(r);
+	m->to = wire_get_u32(r);
+	if (m->from == 0 || m->to == 0)
+		r->bad = true;
+	m->at_ms = wire_get_u64(r);
+	m->of_source = get_bool(r);
+	m->connect_us = wire_get_u64(r);
+	m->rounds_us = wire_get_u64(r);
+	m->prepare_us = wire_get_u64(r);
+	m->asked_us = wire_get_u64(r);
+	m->window_us = wire_get_u64(r);
+	m->of_target = get_bool(r);
+	m->verbs = get_bool(r);
+	m->pull_us = wire_get_u64(r);
+	m->round_pages = get_size(r);
+	m->window_pages = get_size(r);
+	m->demand_pages = get_size(r);
+	m->prefetch_pages = get_size(r);
+	m->hole_pages = get_size(r);
+	m->local_pages = get_size(r);
+	m->lost_pages = get_size(r);
+	return done(r);
+}
+
 void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 {
 	put_version(w);
@@ -361,6 +416,7 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 	put_bool(w, m->wait_stable);
 	put_bool(w, m->progress);
 	put_bool(w, m->trace);
+	put_bool(w, m->force);
 	wire_put_u32(w, m->timeout_ms);
 }
 
@@ -380,6 +436,7 @@ int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
 	m->wait_stable = get_bool(r);
 	m->progress = get_bool(r);
 	m->trace = get_bool(r);
+	m->force = get_bool(r);
 	m->timeout_ms = wire_get_u32(r);
 	return done(r);
 }

@@ -43,6 +43,7 @@ enum proto_type {
 		0x1b, /* S -> T, pre-copy: pages that were stored into; before ROUND or TRANSFER */
 	PROTO_ROUND = 0x1c,	 /* S -> T: read them; round 0: all. Repeated until ROUND_READ */
 	PROTO_ROUND_READ = 0x1d, /* T -> S: T has all pages as they were in that round, or later */
+	PROTO_FIGURES = 0x1e, /* both ways, and S -> requester: what is measured of a hand-over */
 
 	PROTO_MIGRATE = 0x20,  /* requester -> S: move it */
 	PROTO_ANSWER = 0x21,   /* S -> requester, once */
@@ -138,6 +139,22 @@ struct msg_pulled {
 	uint64_t done_pages, all_pages;
 };
 
+/* A half that is not known is all zeros. */
+struct msg_figures {
+	ramp_segment_t id;
+	uint64_t epoch; /* the prepare's: the newer hand-over counts */
+	ramp_node_t from, to;
+	uint64_t at_ms; /* CLOCK_REALTIME */
+	bool of_source; /* the source's half is known */
+	uint64_t connect_us, rounds_us, prepare_us, asked_us, window_us;
+	bool of_target;
+	bool verbs;
+	uint64_t pull_us;
+	/* They travelled: in a pre-copy's rounds, in the window of a copy, for a touch, else. */
+	uint64_t round_pages, window_pages, demand_pages, prefetch_pages;
+	uint64_t hole_pages, local_pages, lost_pages;
+};
+
 struct msg_migrate {
 	uint64_t request; /* a number of the requester; random at each start of it */
 	ramp_segment_t id;
@@ -146,6 +163,7 @@ struct msg_migrate {
 	char from_name[RAMP_NAME_MAX + 1]; /* at the source; "": any */
 	uint8_t mode;			   /* enum transfer_mode */
 	bool wait_stable, progress, trace;
+	bool force; /* no program is asked */
 	uint32_t timeout_ms;
 };
 
@@ -223,6 +241,8 @@ void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m);
 int proto_get_verdict(struct wire_r *r, struct msg_verdict *m);
 void proto_put_pulled(struct wire_w *w, const struct msg_pulled *m);
 int proto_get_pulled(struct wire_r *r, struct msg_pulled *m);
+void proto_put_figures(struct wire_w *w, const struct msg_figures *m);
+int proto_get_figures(struct wire_r *r, struct msg_figures *m);
 void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m);
 int proto_get_migrate(struct wire_r *r, struct msg_migrate *m);
 void proto_put_answer(struct wire_w *w, const struct msg_answer *m);

@@ -18,6 +18,7 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_TRANSFER, transfer)                                                               \
 	DO(PROTO_TAKEN, verdict)                                                                   \
 	DO(PROTO_PULLED, pulled)                                                                   \
+	DO(PROTO_FIGURES, figures)                                                                 \
 	DO(PROTO_MIGRATE, migrate)                                                                 \
 	DO(PROTO_GIVE_BACK, give_back)                                                             \
 	DO(PROTO_GIVE_BACK_SAID, give_back_said)                                                   \
@@ -156,7 +157,9 @@ void fuzz_seeds(void)
 	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8, 3, 2};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
-	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, 5000};
+	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, true, 5000};
+	struct msg_figures figures = {
+		.id = 4097, .epoch = 7, .from = 1, .to = 2, .of_target = true};
 	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};
 	struct msg_give_back give_back = {5, 4097, 3, UINT64_C(1) << 45, 64 << 20};
 	struct msg_give_back_said give_back_said = {5, 16, "process 1 (x) maps it"};

@@ -148,7 +148,7 @@
 #define S_CONNECTING 1
 #define S_CONNECTED  2 /* held for its client: T has room, the programs run */
 #define S_PREPARING  3
-#define S_PREPARED   4 /* held for its client: the row is MOVING, the programs run */
+#define S_PREPARED   4 /* held for its client, or S_ASKING: the row is MOVING, the programs run */
 #define S_FREEZING   5
 #define T_RESERVED   6
 
@@ -452,7 +452,7 @@ end:	do
 		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
 		move[n] = S_PREPARED; SAW(n, PREPARED(move_k[n])) }
-	/* [source_freeze] */
+	/* the client, or programs that were asked, let it continue [freeze] */
 	:: atomic { move[n] == S_PREPARED -> move[n] = S_FREEZING }
 	:: atomic { M_HELD_ABORT && move[n] == S_PREPARED && !IN(cmd_abort_none, move_k[n]) ->
 		cmd_abort_none = cmd_abort_none | BIT(move_k[n]) }
@@ -487,8 +487,8 @@ end:	do
 	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */
 	:: atomic { record[n] == RECORD_GIVEN && !IN(msg_transfer, K) && !IN(msg_refused, K) ->
 		msg_transfer = msg_transfer | BIT(K) }
-	/* R4: a time-out, a refusal, Ctrl-C, a client that has exited, no quorum [source_fail_now,
-	   source_give_up] */
+	/* R4: a time-out, a refusal, Ctrl-C, a client that has exited, a program that does not let go, no
+	   quorum [source_fail_now, source_give_up] */
 	:: atomic { move[n] >= S_CONNECTING && move[n] <= S_FREEZING -> forget(n) }
 	:: atomic { M_GIVEN_TIMES_OUT && record[n] == RECORD_GIVEN && !IN(cmd_abort_none, K) ->
 		cmd_abort_none = cmd_abort_none | BIT(K) }

@@ -235,7 +235,7 @@ bool world_page_is(const uint8_t *at, uint64_t page)
 	return true;
 }
 
-static void finished(void *arg, ramp_segment_t id, uint64_t lost)
+static void finished(void *arg, ramp_segment_t id, const struct pull_figures *figures)
 {
 	struct world *w = arg;
 
@@ -243,7 +243,8 @@ static void finished(void *arg, ramp_segment_t id, uint64_t lost)
 		atomic_fetch_add(&w->finished_other, 1);
 		return;
 	}
-	atomic_store(&w->lost, lost);
+	w->figures = *figures;
+	atomic_store(&w->lost, figures->lost);
 	atomic_fetch_add(&w->finished, 1);
 	while (atomic_load(&w->busy))
 		usleep(1000);
@@ -381,6 +382,13 @@ static int border_connect(struct tp *tp, ramp_node_t node, ramp_incarnation_t in
 	return rc;
 }
 
+static bool border_peer(struct tp *tp, struct tp_peer *out)
+{
+	struct borders *b = (struct borders *)tp;
+
+	return b->inner->ops->peer(b->inner, out);
+}
+
 static void border_will_read(struct tp_conn *conn, const struct tp_key *key)
 {
 	if (conn->tp->ops->state(conn, NULL) == TP_CONNECTING && key->segment == MEMORY_ID)
@@ -401,6 +409,7 @@ static void open_borders(struct borders *borders, struct tp *inner)
 	border_ops.span = border_span;
 	border_ops.read = border_read;
 	border_ops.stats = border_stats;
+	border_ops.peer = border_peer;
 	borders->tp.ops = &border_ops;
 	pthread_mutex_init(&borders->lock, NULL);
 	borders->inner = inner;

@@ -100,6 +100,7 @@ struct world {
 	struct borders borders;
 	uint64_t size, slack;
 	_Atomic unsigned finished;
+	struct pull_figures figures;	 /* of the last end; before `finished` */
 	_Atomic unsigned finished_other; /* the same of any other segment */
 	_Atomic bool busy;		 /* the callback does not return */
 	_Atomic uint64_t lost;

@@ -213,6 +213,36 @@ static int parse_pulled(const uint8_t *bytes, size_t len)
 	return rc;
 }
 
+static void build_figures(struct body *body)
+{
+	struct msg_figures m = {4711, 18,    1, 2,   1000, true, 5,  50, 6, 7, 8,
+				true, false, 9, 100, 3,	   20,	 70, 10, 2, 1};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_figures(&w, &m);
+	end(&w, body);
+}
+
+static int parse_figures(const uint8_t *bytes, size_t len)
+{
+	struct msg_figures m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_figures(&r, &m);
+	if (!rc)
+		ck_assert(m.id == 4711 && m.epoch == 18 && m.from == 1 && m.to == 2 &&
+			  m.at_ms == 1000 && m.of_source && m.connect_us == 5 &&
+			  m.rounds_us == 50 && m.prepare_us == 6 && m.asked_us == 7 &&
+			  m.window_us == 8 && m.of_target && !m.verbs && m.pull_us == 9 &&
+			  m.round_pages == 100 && m.window_pages == 3 && m.demand_pages == 20 &&
+			  m.prefetch_pages == 70 && m.hole_pages == 10 && m.local_pages == 2 &&
+			  m.lost_pages == 1);
+	return rc;
+}
+
 static void build_migrate(struct body *body)
 {
 	struct msg_migrate m = {.request = 9,
@@ -220,6 +250,7 @@ static void build_migrate(struct body *body)
 				.dst = 2,
 				.mode = 1,
 				.wait_stable = true,
+				.force = true,
 				.timeout_ms = 5000};
 	struct wire_w w;
 
@@ -240,7 +271,7 @@ static int parse_migrate(const uint8_t *bytes, size_t len)
 	rc = proto_get_migrate(&r, &m);
 	if (!rc) {
 		ck_assert(m.request == 9 && m.id == 4711 && m.dst == 2 && m.mode == 1 &&
-			  m.wait_stable && !m.progress && m.timeout_ms == 5000);
+			  m.wait_stable && !m.progress && m.force && m.timeout_ms == 5000);
 		ck_assert_str_eq(m.name, "x");
 		ck_assert_str_eq(m.from_name, "y");
 	}
@@ -451,6 +482,7 @@ static const struct kind kinds[] = {
 	{"TRANSFER", build_transfer, parse_transfer},
 	{"TAKEN, REFUSED, CLOSE", build_verdict, parse_verdict},
 	{"PULLED", build_pulled, parse_pulled},
+	{"FIGURES", build_figures, parse_figures},
 	{"MIGRATE", build_migrate, parse_migrate},
 	{"ANSWER", build_answer, parse_answer},
 	{"GIVE_BACK", build_give_back, parse_give_back},

@@ -43,6 +43,10 @@ START_TEST(prefetch_brings_everything)
 	pull_status(w.t_pull, &status);
 	ck_assert_uint_eq(status.prefetch_pages, 40 * MIB / PAGE + 1);
 	ck_assert_uint_eq(status.faults, 0);
+	ck_assert_uint_eq(w.figures.all, 40 * MIB / PAGE + 1);
+	ck_assert_uint_eq(w.figures.prefetch, 40 * MIB / PAGE + 1);
+	ck_assert_uint_eq(w.figures.demand + w.figures.holes + w.figures.lost, 0);
+	ck_assert(w.figures.us && !w.figures.rdma);
 	pull_status(w.s_pull, &status);
 	ck_assert_uint_ge(status.served_bytes, 40 * MIB);
 	world_close(&w);

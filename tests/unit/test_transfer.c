@@ -778,6 +778,7 @@ static Suite *move_stories(void)
 	tcase_add_test(tc, unlinked_while_it_is_pulled);
 	add_ask_stories(suite);
 	add_steps_stories(suite);
+	add_depart_stories(suite);
 	add_kill_stories(suite);
 	return suite;
 }
@@ -847,6 +848,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);
 	add_precopy_steps_stories(suite);
+	add_precopy_depart_stories(suite);
 	add_precopy_kill_stories(suite);
 	return suite;
 }

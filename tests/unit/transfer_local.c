@@ -250,6 +250,38 @@ void programs_announce(struct programs *programs, const struct programs_event *e
 	(void)event;
 }
 
+void programs_ask(struct programs *programs, const struct programs_event *event)
+{
+	(void)programs;
+	(void)event;
+}
+
+unsigned programs_unanswered(struct programs *programs, ramp_segment_t id,
+			     char name[PROGRAMS_KEEPER])
+{
+	(void)programs;
+	(void)id;
+	if (!atomic_load(&world->unanswered))
+		return 0;
+	snprintf(name, PROGRAMS_KEEPER, "process 42 (deaf)");
+	return 1;
+}
+
+static programs_answered *answered;
+static void *answered_arg;
+
+void programs_set_answered(struct programs *programs, programs_answered *fn, void *arg)
+{
+	(void)programs;
+	answered = fn;
+	answered_arg = arg;
+}
+
+void double_programs_answered(ramp_segment_t id)
+{
+	answered(answered_arg, id);
+}
+
 void programs_back(struct programs *programs, struct seg *seg)
 {
 	(void)programs;
@@ -478,7 +510,9 @@ static void *pull_all(void *arg)
 		while (atomic_load(&world->hold) && !atomic_load(&job->stop))
 			usleep(1000);
 	if (!atomic_load(&job->stop))
-		job->pull->config.finished(job->pull->config.arg, job->id, lost);
+		job->pull->config.finished(
+			job->pull->config.arg, job->id,
+			&(struct pull_figures){.all = job->all, .prefetch = count, .lost = lost});
 	atomic_store(&job->done, true);
 	if (pages_missing(job->seg) == 0)
 		let_go(job);

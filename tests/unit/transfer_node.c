@@ -85,6 +85,7 @@ static void migrate(const struct command *c)
 		.first_step = c->step,
 		.hold_ms = c->hold_ms,
 		.held = held,
+		.force = atomic_load(&world->forced),
 		.mode = (enum transfer_mode)atomic_load(&world->mode),
 	};
 
@@ -185,7 +186,10 @@ static void carry_out(void *arg)
 		create(&order->command, &reply);
 		break;
 	case ORDER_FINISHED:
-		transfers_pull_finished(d.transfers, order->command.id, 0);
+		transfers_pull_finished(d.transfers, order->command.id, &(struct pull_figures){0});
+		break;
+	case ORDER_ANSWERED:
+		double_programs_answered(order->command.id);
 		break;
 	case ORDER_RECLAIM:
 		reclaim(&order->command);
@@ -266,6 +270,7 @@ static void open_transfers(struct ramp_err *err)
 		.meta = d.meta,
 		.peers = d.peers,
 		.programs = d.programs,
+		.quiesce_ms = atomic_load(&world->quiesce_ms),
 	};
 	struct pull_config pull = {.store = d.store, .finished = transfers_pull_finished};
 

@@ -25,6 +25,10 @@ void add_ask_stories(Suite *suite);
 void add_steps_stories(Suite *suite);
 void add_precopy_steps_stories(Suite *suite);
 
+/* transfer_departs.c */
+void add_depart_stories(Suite *suite);
+void add_precopy_depart_stories(Suite *suite);
+
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);
 void add_copy_kill_stories(Suite *suite);

@@ -609,6 +609,11 @@ void world_say_finished(ramp_node_t node, ramp_segment_t id)
 	order(node, (struct command){.order = ORDER_FINISHED, .id = id});
 }
 
+void world_say_answered(ramp_node_t node, ramp_segment_t id)
+{
+	order(node, (struct command){.order = ORDER_ANSWERED, .id = id});
+}
+
 bool world_shows(ramp_node_t node, ramp_segment_t id)
 {
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).shown;

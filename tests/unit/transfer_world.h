@@ -114,6 +114,9 @@ struct world {
 	atomic_uint lost_watched;	  /* pull_watch_lost of a segment with lost pages */
 	atomic_bool sessions_away;	  /* a daemon's programs have not come to it yet */
 	atomic_uint hasty_waits;	  /* for them, before all of normal priority */
+	atomic_uint quiesce_ms;		  /* of daemons that start; 0: the usual time */
+	atomic_bool unanswered;		  /* programs were asked, and do not answer while set */
+	atomic_bool forced;		  /* no program is asked for a move */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	_Atomic ramp_node_t from;	  /* of what is asked next */
 	char from_name[16];		  /* the same */
@@ -189,6 +192,8 @@ int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two
 int world_reclaim(ramp_node_t node, ramp_segment_t id);
 /* The pull says that every page is here, which may be late and about an earlier copy. */
 void world_say_finished(ramp_node_t node, ramp_segment_t id);
+/* A program of the node that was asked has answered. */
+void world_say_answered(ramp_node_t node, ramp_segment_t id);
 struct segment_row world_row(ramp_segment_t id);
 bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as its own */
 ramp_node_t world_owner(ramp_segment_t id);	       /* as the row says */
@@ -224,6 +229,7 @@ void fault_late_wait(void); /* until no message is late any more */
 void world_address(ramp_node_t node, char address[64]);
 struct meta *double_meta_open(const struct meta_config *config);
 struct programs *double_programs_open(void);
+void double_programs_answered(ramp_segment_t id);
 struct tool_request {
 	void (*answered)(int result); /* control loop */
 };
@@ -239,6 +245,7 @@ enum order {
 	ORDER_RECORD,
 	ORDER_RECLAIM,
 	ORDER_FINISHED,
+	ORDER_ANSWERED,
 	ORDER_STATUS,
 	ORDER_TAKE_NO_MORE,
 	ORDER_HANG_UP,

@@ -45,6 +45,8 @@ struct programs {
 	pthread_rwlock_t pager_lock; /* held for reading around the pager's callbacks */
 	struct programs_pager pager; /* protected by pager_lock */
 	struct programs_tools tools;
+	programs_answered *answered; /* set before the loop runs */
+	void *answered_arg;
 	programs_member *member; /* set before the loop runs */
 	void *member_arg;
 	programs_punch *punch;
