@@ -112,14 +112,19 @@ uint64_t link_away_ms(const struct daemon_link *link)
 	return link->away_ms ? clock_ms() - link->away_ms : 0;
 }
 
-bool link_wait(const struct daemon_link *link, uint64_t until_ms)
+int link_poll(const struct daemon_link *link, uint64_t until_ms)
 {
 	struct pollfd at = {.fd = link->epoll, .events = POLLIN};
 	uint64_t now_ms = clock_ms(), ms = until_ms > now_ms ? until_ms - now_ms : 0;
+	int n, wait_ms = until_ms == UINT64_MAX ? -1 : ms < INT_MAX ? (int)ms : INT_MAX;
 
-	if (until_ms == UINT64_MAX)
-		return poll(&at, 1, -1) != 0;
-	return poll(&at, 1, ms < INT_MAX ? (int)ms : INT_MAX) != 0;
+	n = poll(&at, 1, wait_ms);
+	return n < 0 ? -errno : n;
+}
+
+bool link_wait(const struct daemon_link *link, uint64_t until_ms)
+{
+	return link_poll(link, until_ms) != 0;
 }
 
 uint64_t link_until_ms(int timeout_ms)

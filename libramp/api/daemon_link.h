@@ -44,6 +44,9 @@ uint64_t link_away_ms(const struct daemon_link *link);
 /* Waits until the descriptor is readable: at most until until_ms (UINT64_MAX: without end). Returns
    false where the time was over before. */
 bool link_wait(const struct daemon_link *link, uint64_t until_ms);
+/* The same for a caller that a signal ends. Returns 1: it is readable; 0: the time was over; -EINTR: a signal
+   handler has run. */
+int link_poll(const struct daemon_link *link, uint64_t until_ms);
 /* Returns the time at which timeout_ms (as of poll(2)) from now is over, for link_wait. */
 uint64_t link_until_ms(int timeout_ms);
 

@@ -11,6 +11,7 @@
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
  *   CONNECT                              a program of the C API: HELD..., one ANSWER, closed
+ *   PULL                                 a program of the C API: PROGRESS, one ANSWER, closed
  *   MEMBER                               a tool: one ANSWER, closed
  *   LISTEN                               a program of the C API: EVENT..., until it hangs up
  *
@@ -179,6 +180,13 @@
  *               QUIESCED may take from ALL_READY on. FAILED: result and text
  *   -> QUIESCED{segment}           after ASKED, until LEFT or FAILED: the program has let go of it
  *
+ *   -> PULL{offset, len, token}   token of RAMP_IOC_ATTACH; offset, len: bytes of the segment, len 0: to
+ *               its end. They are fetched before others
+ *   <- PROGRESS{done, all, text}   once, where it has to wait
+ *   <- ANSWER{result, text}        when they are here. EIO: some are lost, the others are here; ENOSPC: the
+ *               node has no room; EREMOTE, ENOENT; EPERM: the token is used, old or made up
+ *   -> CANCEL                      as of MIGRATE
+ *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
  * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). The daemon hangs up on a
@@ -240,6 +248,7 @@ enum session_type {
 	SESSION_GO,
 	SESSION_HELD,
 	SESSION_QUIESCED,
+	SESSION_PULL,
 	SESSION_TYPES
 };
 

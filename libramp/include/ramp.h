@@ -21,7 +21,7 @@
  * speaks another version of the protocol.
  *
  * Thread-safety: all functions may be called by any thread at any time, on the same object too,
- * except that ramp_put(), ramp_close(), ramp_move_end() and ramp_watch_end() are an object's last
+ * except that ramp_put(), ramp_close(), ramp_move_end(), ramp_watch_end() and ramp_pull_end() are an object's last
  * call. None may be
  * called in a signal handler.
  *
@@ -39,7 +39,7 @@
 extern "C" {
 #endif
 
-#define RAMP_API_VERSION 2 /* of this header; grows with each addition */
+#define RAMP_API_VERSION 3 /* of this header; grows with each addition */
 
 /* Names, in bytes without the NUL. */
 #define RAMP_API_NODE_MAX 63
@@ -49,6 +49,7 @@ struct ramp_cluster; /* a mount that is in use */
 struct ramp_segment; /* a segment that is mapped */
 struct ramp_move;    /* a migration that was asked for */
 struct ramp_watch;   /* a subscription to what happens to segments at this node */
+struct ramp_pulling; /* pages of a segment that are being waited for */
 
 /* Returns what the calling thread's last call failed with, in words, without a newline; "" after a
    success. Valid until the thread's next call. */
@@ -351,6 +352,42 @@ int ramp_quiesced(struct ramp_watch *watch, uint64_t id);
  * -ETIMEDOUT: none has come; -ESTALE: RAMP_MISSED; and as ramp_get().
  */
 int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags, struct ramp_segment **out);
+
+/* ---- pages that have not come yet ------------------------------------------------------------ */
+
+/*
+ * Fetches the pages of bytes [offset, offset + len) of a segment whose pages still follow (len 0: to its end), and
+ * waits until they are here: timeout_ms at most (0: not at all; -1: for as long as it takes). They come before
+ * the rest, after pages that are being touched; in mode RAMP_DEMAND, too. A segment of which nothing is missing
+ * is 0 at once.
+ * -EIO: some were lost with their source, as ramp_error() says; the others are here; -ETIMEDOUT: not all
+ * have come (their source may be silent); -EINTR: a signal handler has run; after both, pages that have come
+ * stay, and the call may be made again; -ENOSPC: the node has no room for them now; -EREMOTE; -ENOENT: it was
+ * removed; -EINVAL; -EUSERS: 1024 of the user's, not root, are waited for; -ENOTSUP: the daemon is of an older
+ * version.
+ */
+int ramp_pull(struct ramp_segment *segment, uint64_t offset, uint64_t len, int timeout_ms);
+
+/* The same in steps. Asks for them and returns at once. The segment may be put meanwhile. */
+int ramp_pull_begin(struct ramp_segment *segment, uint64_t offset, uint64_t len,
+		    struct ramp_pulling **out);
+/* Returns a descriptor that poll(2) calls readable when ramp_pull_wait() may have a result. It stays the
+   library's. */
+int ramp_pull_fd(const struct ramp_pulling *pulling);
+/* Waits for the result, as ramp_pull(). */
+int ramp_pull_wait(struct ramp_pulling *pulling, int timeout_ms);
+/* Frees it; pages that have not come are waited for no longer. NULL: does nothing. */
+void ramp_pull_end(struct ramp_pulling *pulling);
+
+/*
+ * Says which range is needed next: its pages are fetched in the background, before the rest, after those that
+ * are touched or waited for, and before those of earlier hints; in mode RAMP_DEMAND, too. It is advice: the node
+ * forgets it with its daemon, and keeps 16 of a segment. Without this library it is an extended attribute:
+ * setfattr -n user.ramp.hint -v "OFFSET LENGTH" FILE.
+ * -EREMOTE; -EACCES: the segment is not writable for this user; -EINVAL; -EOPNOTSUPP: the daemon is of an older
+ * version.
+ */
+int ramp_hint(struct ramp_segment *segment, uint64_t offset, uint64_t len);
 
 #ifdef __cplusplus
 }

@@ -27,6 +27,7 @@ import ctypes as _c
 import errno as _errno
 import os as _os
 import sysconfig as _sysconfig
+import time as _time
 from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
@@ -120,6 +121,8 @@ _CALLS = {
     "ramp_quiesced": (_c.c_int, _P, _c.c_uint64),
     "ramp_last_move": (_c.c_int, _P, _c.c_uint64, _c.POINTER(_LastMove)),
     "ramp_receive": (_c.c_int, _P, _c.c_int, _c.c_int, _OUT),
+    "ramp_pull": (_c.c_int, _P, _c.c_uint64, _c.c_uint64, _c.c_int),
+    "ramp_hint": (_c.c_int, _P, _c.c_uint64, _c.c_uint64),
 }
 
 
@@ -287,6 +290,19 @@ class Segment:
         _check(_lib.ramp_last_move(self._ramp._open(), self.id, move))
         values = (getattr(move, field) for field in LastMove._fields)
         return LastMove(*(_os.fsdecode(value) if isinstance(value, bytes) else value for value in values))
+    def pull(self, offset=0, length=0, timeout=None):
+        """Fetches a range of bytes (length 0: to the end) before the rest, and waits until it is here; TimeoutError."""
+        until = None if timeout is None else _time.monotonic() + timeout
+        while True:
+            left = -1 if until is None else max(0, int((until - _time.monotonic()) * 1000))
+            result = _lib.ramp_pull(self._handle, offset, length, left)
+            if result != -_errno.EINTR:  # a signal's handler runs before the next call
+                _check(result)
+                return
+
+    def hint(self, offset, length=0):
+        """Says which range is needed next."""
+        _check(_lib.ramp_hint(self._handle, offset, length))
 
     def migrate(self, node, mode=LAZY, new_name=None, wait_whole=False):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""

@@ -3,8 +3,8 @@
  * can be removed: that gives its addresses back.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
- * carry a segment's id and owner to its copies. Attributes of any other name are not supported, but
- * for ramp.alloc of a directory (ops_alloc.h).
+ * carry a segment's id and owner to its copies. user.ramp.hint is set alone: a range to be fetched first.
+ * Attributes of any other name are not supported, but for ramp.alloc of a directory (ops_alloc.h).
  */
 #include "ops_xattr.h"
 
@@ -16,12 +16,16 @@
 #include <sys/xattr.h>
 
 #include "base/log.h"
+#include "base/page.h"
 #include "caller.h"
 #include "facts.h"
 #include "inode.h"
 #include "ops_alloc.h"
 #include "passthrough.h"
 #include "propose.h"
+#include "pull/pull.h"
+
+#define HINT FACTS_PREFIX "hint"
 
 static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char **value, size_t *len)
 {
@@ -64,9 +68,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 
 /* ---- setxattr ------------------------------------------------------------------------------- */
 
-/* Parses bytes with K, M, G or T behind them (powers of 1024), or 0x...; the value is a power of
-   two from 64 MiB on. */
-static int parse_extent(const char *text, uint64_t *out)
+/* Parses bytes with K, M, G or T behind them (powers of 1024), or 0x...; *rest: what follows. */
+static int parse_bytes(const char *text, uint64_t *out, const char **rest)
 {
 	static const char units[] = "KMGT";
 	const char *unit;
@@ -74,19 +77,33 @@ static int parse_extent(const char *text, uint64_t *out)
 	unsigned shift = 0;
 	uint64_t v;
 
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
 	errno = 0;
 	v = strtoull(text, &end, 0);
-	if (errno || end == text || text[0] == '-')
+	if (errno || end == text)
 		return -EINVAL;
-	if (*end) {
-		unit = strchr(units, *end);
-		if (!unit || end[1])
-			return -EINVAL;
+	unit = *end ? strchr(units, *end) : NULL;
+	if (unit) {
 		shift = 10 * (unsigned)(unit - units + 1);
+		end++;
 	}
 	if (v > UINT64_MAX >> shift)
 		return -EINVAL;
-	v <<= shift;
+	*out = v << shift;
+	*rest = end;
+	return 0;
+}
+
+/* The value is a power of two from 64 MiB on. */
+static int parse_extent(const char *text, uint64_t *out)
+{
+	const char *rest;
+	uint64_t v;
+	int rc = parse_bytes(text, &v, &rest);
+
+	if (rc || *rest)
+		return -EINVAL;
 	if (v < RAMP_EXTENT_MIN || (v & (v - 1)))
 		return -EINVAL;
 	*out = v;
@@ -138,6 +155,38 @@ static int parse_set(struct mount *m, const char *name, const char *text,
 	return -EPERM;
 }
 
+/* Parses "OFFSET LENGTH"; without a length, or with 0: to the end. */
+static int parse_range(const char *text, uint64_t *offset, uint64_t *len)
+{
+	const char *rest;
+	int rc = parse_bytes(text, offset, &rest);
+
+	*len = 0;
+	if (!rc && *rest == ' ')
+		rc = parse_bytes(rest + 1, len, &rest);
+	return rc || *rest ? -EINVAL : 0;
+}
+
+static int set_hint(struct mount *m, fuse_ino_t ino, const char *text)
+{
+	uint64_t offset, len, first;
+	struct seg *seg;
+	bool local;
+
+	if (parse_range(text, &offset, &len))
+		return -EINVAL;
+	seg = store_find(m->config.store, ino);
+	local = seg && inode_is_local(seg);
+	first = offset / RAMP_PAGE_BYTES;
+	if (local && (!len || len > UINT64_MAX - offset))
+		pull_hint(m->config.pull, seg, first, UINT64_MAX);
+	else if (local)
+		pull_hint(m->config.pull, seg, first, page_count(offset + len) - first);
+	if (seg)
+		seg_put(seg);
+	return local ? 0 : -EREMOTE;
+}
+
 static void xattr_set(struct metadata_change *c)
 {
 	request_reply_err(&c->r, c->reply.result);
@@ -162,6 +211,10 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 	} else {
 		memcpy(text, value, size);
 		text[size] = 0;
+		if (strcmp(name, HINT) == 0) {
+			fuse_reply_err(req, -set_hint(mount_of(req), ino, text));
+			return;
+		}
 		rc = parse_set(mount_of(req), name, text, &parsed);
 	}
 	if (!rc && (flags & XATTR_CREATE))

@@ -3,7 +3,7 @@
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
- *                  FIRST --MIGRATE, MEMBER--> TOOL   until its ANSWER is sent, or it hangs up
+ *                  FIRST --MIGRATE, PULL and so on--> TOOL   until its ANSWER is sent, or it hangs up
  *                  FIRST --LISTEN--> SUBSCRIBER      until it hangs up
  *
  * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; a tool's
@@ -190,6 +190,7 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 	case SESSION_MIGRATE:
 	case SESSION_CONNECT:
 	case SESSION_MEMBER:
+	case SESSION_PULL:
 		take_tool(conn, msg);
 		break;
 	case SESSION_LISTEN:
@@ -210,7 +211,7 @@ static void wrong_version(struct session_conn *conn, const struct session_msg *m
 	conn_refuse(conn,
 		    msg->type == SESSION_HELLO ? SESSION_WELCOME
 		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_CONNECT ||
-				    msg->type == SESSION_MEMBER
+				    msg->type == SESSION_MEMBER || msg->type == SESSION_PULL
 			    ? SESSION_ANSWER
 			    : SESSION_RESULT,
 		    EPROTO, text);

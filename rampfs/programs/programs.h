@@ -322,12 +322,19 @@ struct tool_migrate {
 	bool force; /* asks no program */
 	uid_t uid;
 };
+/* A program that has the segment open waits for bytes [offset, offset + len); len 0: to the end. */
+struct tool_pull {
+	ramp_segment_t id;
+	uint64_t offset, len;
+};
 struct programs_tools {
 	/* Control loop. Is answered exactly once by tool_answer; tool_progress may come before. */
 	void (*migrate)(void *arg, struct tool_request *request, const struct tool_migrate *what);
 	void (*cancel)(void *arg, struct tool_request *request); /* Ctrl-C, or the tool is gone */
 	/* A move in steps may continue to `step`; SESSION_HOLD: it waits for hold_ms from now on. */
 	void (*go)(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms);
+	/* Is answered as `migrate` is. */
+	void (*pull)(void *arg, struct tool_request *request, const struct tool_pull *what);
 	void *arg;
 };
 void programs_set_tools(struct programs *programs, const struct programs_tools *tools);

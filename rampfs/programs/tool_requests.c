@@ -1,7 +1,8 @@
 /*
  * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
  *
- * A move in steps (CONNECT) is a tool's request, too, with GO on the way.
+ * A move in steps (CONNECT) is a tool's request, too, with GO on the way; and so is a program's PULL, for
+ * which the token of an open stands: no other process has seen it.
  *
  * A tool_request is counted. Its connection has a reference until it hangs up, its handler until
  * tool_answer, and a message on its way between the two has one. A tool that hangs up, or says
@@ -18,13 +19,17 @@
 #include "client/clients.h"
 #include "client/conn.h"
 #include "client/request.h"
+#include "client/tokens.h"
 #include "tool_requests.h"
 
 struct tool_request {
 	struct programs *programs;
 	struct session_conn *conn;  /* NULL: it has hung up */
 	struct tool_migrate what;   /* MIGRATE */
-	struct tool_member *member; /* MEMBER; NULL: it is a MIGRATE */
+	struct tool_member *member; /* MEMBER; NULL: it is none */
+	bool pulls;		    /* PULL: by this token, whose segment is pull.id then */
+	struct tool_pull pull;
+	uint64_t token[2];
 	unsigned int refs;
 	bool begun, cancelled, answered;
 };
@@ -65,6 +70,26 @@ static void run_member(struct tool_request *tool)
 		p->member(p->member_arg, tool, tool->member);
 }
 
+static void run_pull(struct tool_request *tool)
+{
+	struct programs *p = tool->programs;
+	struct token *token = token_take(p, tool->token);
+
+	if (!token || !token->id)
+		tool_send_answer(tool, -EPERM, "the token is used, old or made up");
+	else if (!p->tools.pull)
+		tool_send_answer(tool, -EOPNOTSUPP, "this daemon pulls nothing");
+	else
+		tool->pull.id = token->id;
+	token_free(token);
+	if (tool->answered) {
+		tool_put(tool, 2);
+		return;
+	}
+	tool->begun = true;
+	p->tools.pull(p->tools.arg, tool, &tool->pull);
+}
+
 /* Where it has no connection, conn_send of the ANSWER or tool_gone has ended the connection's
    pointer to it. */
 static void run_tool(void *arg)
@@ -76,6 +101,8 @@ static void run_tool(void *arg)
 		tool_put(tool, 1);
 	} else if (tool->member) {
 		run_member(tool);
+	} else if (tool->pulls) {
+		run_pull(tool);
 	} else if (!p->tools.migrate) {
 		tool_send_answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
 		tool_put(tool, 2);
@@ -127,6 +154,11 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	tool->what.hold_ms = tool_ms(msg->len);
 	tool->what.force = msg->type == SESSION_MIGRATE && (msg->flags & SESSION_FORCE);
 	tool->what.uid = uid;
+	tool->pulls = msg->type == SESSION_PULL;
+	tool->what.progress |= tool->pulls;
+	tool->pull.offset = msg->offset;
+	tool->pull.len = msg->len;
+	memcpy(tool->token, msg->token, sizeof(tool->token));
 	if (msg->type == SESSION_MEMBER) {
 		tool->member = member_of(msg);
 		if (!tool->member) {

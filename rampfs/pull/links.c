@@ -7,6 +7,7 @@
 #include "links.h"
 
 #include "pulled.h"
+#include "wishes.h"
 
 #define CONNECTING_MS 100  /* how often the time-out of a hello is looked at */
 #define SLOW_MS	      1000 /* without an answer: silent, as a read(2) sees it */
@@ -31,7 +32,7 @@ static struct link *links_need(struct links *links, const struct pull_source *so
 /* True: a page fault, a request or the prefetch waits for its pages. */
 static bool is_waited_for(struct pulled *pulled, int by)
 {
-	return pulled->n_flights[by] || pulled_prefetches(pulled) ||
+	return pulled->n_flights[by] || pulled_prefetches(pulled) || wishes_any(pulled) ||
 	       !waitlist_is_empty(&pulled->waitlist);
 }
 

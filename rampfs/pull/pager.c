@@ -378,6 +378,8 @@ static void pager_arrived(struct links *links, struct link_flight *flight, uint6
 	atomic_fetch_add(&pulled->demand_pages, count);
 	atomic_fetch_add(&pulled->demand_holes, hole ? count : 0);
 	atomic_fetch_add(&links->pull->demand_pages, count);
+	if (wishes_waited_for(links->pull))
+		pull_wake_prefetch(links->pull);
 	if (!hole || waiter->client)
 		trace_page(pulled->source.trace, first, "the page is in its place");
 	if (!waiter->client)

@@ -10,6 +10,8 @@
  * makes a pull faster (streams.h): they do nothing but ask for pages and take them, of segments of
  * which there is enough left for them, and nothing while demand reads are under way.
  *
+ * Ranges that programs wait for, or have hinted at, go before the rest (wishes.h).
+ *
  * How it fails: as in link.c. Pages that a writer needs at once, and found partly under way, are left
  * to the writer for a short time (claim_request.h). Where the store is full it rests; page faults and
  * reads say so, and page faults may be tried again when it continues. A program whose agent is being
@@ -32,6 +34,7 @@
 #include "pulled.h"
 #include "puller.h"
 #include "streams.h"
+#include "wishes.h"
 
 #define CHUNK_PAGES	  (TP_READ_MAX_BYTES / RAMP_PAGE_BYTES)
 #define SMALL_CHUNK_PAGES ((256u << 10) / RAMP_PAGE_BYTES)
@@ -64,8 +67,10 @@ static bool needs_link(const struct links *links, struct pulled *pulled)
 {
 	const unsigned before = (unsigned)(links->which - PULLER_PREFETCH);
 
-	if (!pulled_prefetches(pulled) || !pulled_may_come(pulled))
+	if (!pulled_may_come(pulled))
 		return false;
+	if (!pulled_prefetches(pulled))
+		return before == 0 && wishes_any(pulled);
 	return before == 0 ||
 	       (before < atomic_load(&links->pull->streams) &&
 		pages_missing(pulled->seg) > (uint64_t)before * CHUNKS * CHUNK_PAGES);
@@ -73,27 +78,41 @@ static bool needs_link(const struct links *links, struct pulled *pulled)
 
 /* ---- asking ---- */
 
+/* Returns the page to ask for next; *end: where the range ends that is wished for, UINT64_MAX: none is. */
+static uint64_t next_page(struct pulled *pulled, const struct claim_request *request, uint64_t *end)
+{
+	uint64_t page = wishes_next(pulled, request, end);
+
+	if (page != UINT64_MAX)
+		return page;
+	*end = UINT64_MAX;
+	if (!pulled_prefetches(pulled))
+		return UINT64_MAX;
+	page = pages_next_remote(pulled->seg, atomic_load(&pulled->cursor));
+	if (claim_request_leaves(request, page, 1) == 0)
+		page = pages_next_remote(pulled->seg, request->to);
+	return page;
+}
+
 /* Posts one read. False: there is nothing to ask for, or not now. */
 static bool prefetch_one(struct link *link, struct pulled *pulled,
 			 const struct claim_request *request)
 {
 	bool waits = demand_waits(pulled->pull);
-	uint64_t page = pages_next_remote(pulled->seg, atomic_load(&pulled->cursor)), won;
+	uint64_t end, page = next_page(pulled, request, &end), won;
 	uint8_t *buffer;
-
-	if (claim_request_leaves(request, page, 1) == 0)
-		page = pages_next_remote(pulled->seg, request->to);
 
 	if (pulled->n_flights[link->links->which] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
 	    link->n_flights == TP_QUEUE_MAX)
 		return false;
 	if (page == UINT64_MAX) {
-		if (atomic_load(&pulled->cursor) == 0)
+		if (atomic_load(&pulled->cursor) == 0 || !pulled_prefetches(pulled))
 			return false;
 		atomic_store(&pulled->cursor, 0); /* pages that were given back, or skipped */
 		return true;
 	}
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
+	won = won < end - page ? won : end - page;
 	won = link_span(link, pulled, page, claim_request_leaves(request, page, won));
 	won = pages_claim(pulled->seg, page, won);
 	buffer = waits || link_lands(link, pulled, page)
@@ -105,7 +124,8 @@ static bool prefetch_one(struct link *link, struct pulled *pulled,
 		pull_wake_pager(pulled->pull); /* page faults may have found them claimed */
 		return false;
 	}
-	atomic_store(&pulled->cursor, page + won);
+	if (end == UINT64_MAX)
+		atomic_store(&pulled->cursor, page + won);
 	return true;
 }
 
@@ -357,6 +377,7 @@ static int first_does(struct prefetch *prefetch, int wait_ms)
 
 	wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
 	look_at_streams(prefetch);
+	wait_ms = wishes_look(pull, wait_ms);
 	return clear_ahead(prefetch, wait_ms);
 }
 
@@ -379,6 +400,8 @@ static void prefetch_arrived(struct links *links, struct link_flight *flight, ui
 							  .count = count});
 	if (!waitlist_is_empty(&pulled->waitlist))
 		pull_wake_pager(links->pull);
+	if (links->which != PULLER_PREFETCH && wishes_waited_for(links->pull))
+		pull_wake_prefetch(links->pull);
 }
 
 static void prefetch_event(struct puller *puller, void *event)

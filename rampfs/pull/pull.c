@@ -199,6 +199,7 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 
 	if (!pull)
 		return ramp_err_set(err, ENOMEM, "no memory for pulling");
+	wishes_init(&pull->wishes);
 	pull->zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	rc = pull->zeros < 0 ? ramp_err_sys(err, errno, "/dev/zero") : pager_open(pull, err);
 	if (!rc)
@@ -244,5 +245,6 @@ void pull_close(struct pull *pull)
 	}
 	pager_free(pull);
 	prefetch_free(pull);
+	wishes_destroy(&pull->wishes);
 	pull_free(pull);
 }

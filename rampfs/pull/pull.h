@@ -93,6 +93,24 @@ void pull_prefetch_all(struct pull *pull, ramp_segment_t id);
 void pull_source_over(struct pull *pull, ramp_node_t node, ramp_incarnation_t incarnation);
 
 /*
+ * Fetches pages [first, first + count) before the rest of the segment, after all demand, also in mode
+ * `demand`. Of hints, of which a segment has a few at most, the newest goes first. Never blocks.
+ */
+void pull_hint(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count);
+/*
+ * The same before all hints, in the order of the calls, for a caller that waits. `done` is called once, by a
+ * thread of pull's that must not block: 0: they are all here; -EIO: but for `lost` pages that are LOST;
+ * -ENOSPC: the store has no room; -EREMOTE, -ENOENT: this node does not serve the segment any more. While the
+ * source is silent it waits. NULL: no memory, and `done` is not called.
+ */
+struct pull_order;
+struct pull_order *pull_order_begin(struct pull *pull, struct seg *seg, uint64_t first,
+				    uint64_t count,
+				    void (*done)(void *arg, int result, uint64_t lost), void *arg);
+/* Frees it, before pull_close. True: `done` was not called, and is not any more. */
+bool pull_order_end(struct pull_order *order);
+
+/*
  * For parked requests: 0 if all of [first, first + count) are LOCAL. Else asks for the missing ones on
  * demand. -EAGAIN: store_on_change tells when to look again. -EIO: some are LOST. -ENOSPC: the store
  * had no room for a page within the last second. -EHOSTDOWN: the source has been silent for 5 s since

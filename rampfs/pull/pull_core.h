@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "pull.h"
+#include "wishes.h"
 
 #define PULL_SILENT_MS 5000u /* a read(2) of a silent source's page is EHOSTDOWN then */
 
@@ -56,6 +57,8 @@ struct pull {
 	TAILQ_HEAD(, pulled) entries;
 	/* gone: the pager has not forgotten them yet */
 	TAILQ_HEAD(puller_client_list, puller_client) clients, gone;
+
+	struct wishes wishes;
 
 	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
 	_Atomic uint64_t faults_us; /* sum of all page faults that fault_us counts */

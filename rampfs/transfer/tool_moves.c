@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "move_request.h"
+#include "tool_pulls.h"
 
 static void tool_done(void *arg, int result, const char *text)
 {
@@ -96,6 +97,8 @@ static void tool_cancelled(void *arg, struct tool_request *request)
 
 	if (req)
 		move_request_cancel(req);
+	else
+		tool_pull_cancel(arg, request);
 }
 
 static void tool_goes_on(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms)
@@ -112,6 +115,7 @@ void tool_moves_listen(struct transfers *t)
 		.migrate = tool_migrate_asked,
 		.cancel = tool_cancelled,
 		.go = tool_goes_on,
+		.pull = tool_pull_asked,
 		.arg = t,
 	};
 

@@ -36,6 +36,7 @@
 #include "target_reserve.h"
 #include "target_rounds.h"
 #include "tool_moves.h"
+#include "tool_pulls.h"
 #include "traces.h"
 
 #define QUIESCE_MS 1000u
@@ -323,6 +324,7 @@ void transfers_close(struct transfers *t)
 	atomic_store(&t->collapse_stop, true); /* clients wait for the next daemon */
 	uv_close((uv_handle_t *)t->up_timer, free_timer);
 	move_requests_close(t);
+	tool_pulls_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		LIST_FOREACH (m, &t->moves[i], link)
 			atomic_store(&m->cancelled, true); /* R4: a freeze is undone */

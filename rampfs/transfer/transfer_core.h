@@ -25,6 +25,7 @@ struct collapse;
 struct giving;
 struct figures;
 struct tracing;
+struct tool_pulling;
 
 /* Calls from the ground up; set by transfers_open, never NULL. */
 struct transfer_hooks {
@@ -81,8 +82,9 @@ struct transfers {
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
 	size_t n_traces;
 	LIST_HEAD(, tracing) tracings;
-	STAILQ_HEAD(, collapse) collapses; /* settled segments; a worker has the first */
-	atomic_bool collapse_stop;	   /* we close */
+	LIST_HEAD(, tool_pulling) pullings; /* tool_pulls.c */
+	STAILQ_HEAD(, collapse) collapses;  /* settled segments; a worker has the first */
+	atomic_bool collapse_stop;	    /* we close */
 
 	atomic_uint refs;		  /* of proposals and posted calls; the last one frees */
 	atomic_uint_fast64_t last_handle; /* of a request */

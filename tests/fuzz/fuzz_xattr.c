@@ -85,6 +85,20 @@ struct seg *store_find(struct store *store, ramp_segment_t id)
 	return NULL;
 }
 
+bool inode_is_local(struct seg *seg)
+{
+	(void)seg;
+	return true;
+}
+
+void pull_hint(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
+{
+	(void)pull;
+	(void)seg;
+	fuzz_rule(count && count <= UINT64_MAX / RAMP_PAGE_BYTES + 2 &&
+		  first <= UINT64_MAX / RAMP_PAGE_BYTES);
+}
+
 bool peer_up(struct peers *peers, ramp_node_t node)
 {
 	(void)peers;
@@ -260,6 +274,8 @@ void fuzz_seeds(void)
 	static const char pages[] = "\0\1user.ramp.pages\0small";
 	static const char map[] = "\0\1user.ramp.mmap\0none";
 	static const char lost[] = "\0\40user.ramp.lost";
+	static const char hint[] = "\0\0user.ramp.hint\0"
+				   "1M 0x10000";
 	static const char addr[] = "\0\41user.ramp.addr";
 
 	static const char alloc[] = "\1\0ramp.alloc\0"
@@ -271,5 +287,6 @@ void fuzz_seeds(void)
 	fuzz_seed("pages", pages, sizeof(pages) - 1);
 	fuzz_seed("mmap", map, sizeof(map) - 1);
 	fuzz_seed("lost", lost, sizeof(lost) - 1);
+	fuzz_seed("hint", hint, sizeof(hint) - 1);
 	fuzz_seed("addr", addr, sizeof(addr) - 1);
 }

@@ -1,5 +1,5 @@
 # programs.h is played by pull_world.c, so that pull alone is tested here.
-foreach(part pull pull_faults pull_handed pull_lost pull_orders pull_streams)
+foreach(part pull pull_faults pull_handed pull_lost pull_orders pull_streams pull_wishes)
   rampfs_test(NAME ${part}
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/lock_keeper.c
     unit/transport_node.c
@@ -13,6 +13,8 @@ target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread -Wl,--wrap=lseek)
 # is stopped.
 target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut
   -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map -Wl,--wrap=pull_now_ms)
+# In which order pages are asked for.
+target_link_options(test_pull_wishes PRIVATE -Wl,--wrap=link_post)
 # There are processors, and they idle.
 target_link_options(test_pull_streams PRIVATE -Wl,--wrap=kernel_processors -Wl,--wrap=kernel_idle_us)
 rampfs_test(NAME serve SOURCES unit/test_serve.c unit/memory_fixture.c unit/lock_keeper.c NEEDS serve LABELS quick threads)

@@ -780,6 +780,54 @@ START_TEST(a_move_in_steps_hears_its_program)
 }
 END_TEST
 
+static struct tool_pull pull_asked;
+
+static void on_pull(void *arg, struct tool_request *request, const struct tool_pull *what)
+{
+	(void)arg;
+	pull_asked = *what;
+	tool_progress(request, 0, 7, "pulling");
+	tool_answer(request, -EIO, "lost");
+}
+
+static uint32_t pull_by(const uint64_t token[2])
+{
+	struct session_msg msg = {
+		.type = SESSION_PULL, .offset = 4096, .len = 8192, .token = {token[0], token[1]}};
+	int sock = connect_raw();
+
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	do
+		ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	while (msg.type == SESSION_PROGRESS && msg.all == 7);
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert(hung_up(sock));
+	close(sock);
+	return msg.result;
+}
+
+START_TEST(a_pull_needs_the_token_of_an_open)
+{
+	uint64_t token[2] = {1, 2};
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){.migrate = on_migrate, .cancel = on_cancel};
+	world_programs_start();
+	ck_assert_int_eq(programs_token(world.programs, 4711, O_RDONLY, getpid(), token, NULL), 0);
+	ck_assert_uint_eq(pull_by(token), EOPNOTSUPP);
+	world_programs_stop();
+	world.tools.pull = on_pull;
+	world_programs_start();
+	ck_assert_uint_eq(pull_by(token), EPERM); /* made up, or of an earlier daemon */
+	ck_assert_int_eq(programs_token(world.programs, 4711, O_RDONLY, getpid(), token, NULL), 0);
+	ck_assert_uint_eq(pull_by(token), EIO);
+	ck_assert(pull_asked.id == 4711 && pull_asked.offset == 4096 && pull_asked.len == 8192);
+	pull_asked.id = 0;
+	ck_assert_uint_eq(pull_by(token), EPERM); /* it is used */
+	ck_assert_uint_eq(pull_asked.id, 0);
+}
+END_TEST
+
 /* This thread alone connects as that user, and finds the socket as root does. */
 static void connect_as(uid_t uid)
 {
@@ -1074,6 +1122,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
 	tcase_add_test(tc, a_move_in_steps_hears_its_program);
+	tcase_add_test(tc, a_pull_needs_the_token_of_an_open);
 	tcase_add_test(tc, one_user_has_few_moves_in_steps);
 }
 

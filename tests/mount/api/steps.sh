@@ -117,6 +117,37 @@ wait $receiver || fail "the receiver: $(cat "$scratch/err")"
 same 3 "$(wc -l <"$scratch/received")" "lines of the receiver"
 same $((last - 1)) "$(word "$mnt/b/b/first")" "the receiver's store"
 
+echo "ranges are pulled and hinted at; the source is silent, and the daemon is killed under a pull"
+resident() { xattr "$mnt/b/b/pulled" resident_bytes; }
+has() { [ "$(resident)" = "$1" ]; }
+"$user" fill "$mnt/a" pulled 8
+rampfs-migrate --mode demand "$mnt/a/a/pulled" b
+within 20 test -e "$mnt/b/b/pulled"
+same 0 "$(resident)" "bytes that are here"
+mkfifo "$scratch/lines.pull"
+timeout -k 5 120 "$user" pull "$mnt/b" pulled <"$scratch/lines.pull" >"$scratch/said.pull" 2>"$scratch/err.pull" &
+client=$!
+exec 7>"$scratch/lines.pull"
+within 20 grep -q hinted "$scratch/said.pull"
+within 20 has $(((2 << 20)))
+setfattr -n user.ramp.hint -v "5M 0x2000" "$mnt/b/b/pulled"
+within 20 has $(((2 << 20) + 8192))
+for bad in "" x "1 x" "1  2" "-1 2" "1 2 3" "99999999999999999999"; do
+	refused "Invalid argument" setfattr -n user.ramp.hint -v "$bad" "$mnt/b/b/pulled"
+done
+pkill -STOP -f "rampfs --daemon .*$mnt/a\$"
+say
+within 20 grep -q waits "$scratch/said.pull"
+kill_daemon b
+within 20 ls "$mnt/b/.ramp" >"$scratch/ls"
+pkill -CONT -f "rampfs --daemon .*$mnt/a\$"
+say
+within 20 grep -q whole "$scratch/said.pull"
+within 20 rampfs-migrate "$mnt/b/b/pulled" a
+say
+wait $client || fail "pull: $(cat "$scratch/said.pull" "$scratch/err.pull")"
+exec 7>&-
+
 echo "what only its owner may move, and what another program keeps"
 new others
 chmod 666 "$mnt/a/a/others"

@@ -13,10 +13,17 @@
  *	steps_user receive MOUNT PATTERN COUNT
  *		receives COUNT segments, and says of each its number and its first word, which it
  *		changes by -1
+ *	steps_user fill MOUNT NAME MIB
+ *		makes a segment whose words are their numbers
+ *	steps_user pull MOUNT NAME
+ *		pulls and hints at ranges of what `fill` made and is 8 MiB; says "hinted", and
+ *		"waits", and continues after a line of its input each time: the first when its source
+ *		is silent, the second when it is back
  *
  * Exit status 0: all was as it must be.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -251,17 +258,111 @@ static void receive(const char *mount, const char *pattern, int count)
 	ramp_close(ramp);
 }
 
+static void fill(const char *mount, const char *name, uint64_t mib)
+{
+	struct ramp_alloc what = {.name = name, .size = mib * MIB};
+	struct ramp_segment *s = NULL;
+	struct ramp_cluster *ramp;
+	uint64_t *words;
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_alloc(ramp, &what, &s) == 0);
+	words = ramp_data(s);
+	for (uint64_t i = 0; i < mib * MIB / 8; i++)
+		words[i] = i;
+	ramp_put(s);
+	ramp_close(ramp);
+}
+
+/* Says a word and waits for a line. */
+static void say_and_wait(const char *word)
+{
+	puts(word);
+	fflush(stdout);
+	CHECK(getchar() == '\n');
+}
+
+static void check_words(const uint64_t *words, uint64_t from, uint64_t bytes)
+{
+	for (uint64_t i = from / 8; i < (from + bytes) / 8; i++)
+		CHECK(words[i] == i);
+}
+
+static void on_alarm(int signo)
+{
+	(void)signo;
+}
+
+static void pull_bad(struct ramp_segment *s)
+{
+	struct ramp_pulling *none;
+
+	CHECK(ramp_pull(s, 1, UINT64_MAX, 0) == -EINVAL && ramp_error()[0]);
+	CHECK(ramp_pull_begin(s, 1, UINT64_MAX, &none) == -EINVAL && !none);
+	CHECK(ramp_hint(s, 1, UINT64_MAX) == -EINVAL);
+	CHECK(ramp_pull(s, 64 * MIB, 1, 20000) == 0); /* behind the end */
+	CHECK(ramp_hint(s, 64 * MIB, 1) == 0);
+	ramp_pull_end(NULL);
+}
+
+static void pull(const char *mount, const char *name)
+{
+	struct ramp_pulling *late = NULL, *whole = NULL;
+	struct ramp_segment *s = NULL;
+	struct ramp_cluster *ramp;
+	uint64_t *words;
+	struct pollfd at = {.events = POLLIN};
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_get(ramp, name, 0, &s) == 0);
+	words = ramp_data(s);
+	pull_bad(s);
+	CHECK(ramp_pull(s, 4096, MIB - 4096, 60000) == 0 && !ramp_error()[0]);
+	CHECK(ramp_pull_begin(s, 2 * MIB + 5, 10, &late) == 0);
+	at.fd = ramp_pull_fd(late);
+	CHECK(poll(&at, 1, 60000) == 1);
+	CHECK(ramp_pull_wait(late, 60000) == 0 && ramp_pull_wait(late, 0) == 0);
+	ramp_pull_end(late);
+	CHECK(ramp_hint(s, 4 * MIB, MIB) == 0);
+	say_and_wait("hinted");
+	/* Nothing comes any more: what was asked for is here. */
+	check_words(words, 4096, MIB - 4096);
+	check_words(words, 2 * MIB, 4096);
+	check_words(words, 4 * MIB, MIB);
+	CHECK(ramp_pull(s, 4 * MIB, MIB, 20000) == 0);
+	CHECK(ramp_pull(s, 0, 8192, 100) == -ETIMEDOUT && ramp_error()[0]);
+	alarm(1);
+	CHECK(ramp_pull(s, 0, 0, -1) == -EINTR);
+	CHECK(ramp_pull_begin(s, 6 * MIB, 4096, &late) == 0 &&
+	      ramp_pull_begin(s, 0, 0, &whole) == 0);
+	CHECK(ramp_pull_wait(late, 0) == -ETIMEDOUT);
+	ramp_pull_end(late);
+	say_and_wait("waits");
+	CHECK(ramp_pull_wait(whole, 60000) == 0);
+	ramp_pull_end(whole);
+	check_words(words, 0, 8 * MIB);
+	CHECK(ramp_pull(s, 0, 0, 0) == -ETIMEDOUT || ramp_pull(s, 0, 0, 20000) == 0);
+	say_and_wait("whole");
+	CHECK(ramp_pull(s, 0, 0, 20000) == -EREMOTE && ramp_hint(s, 0, 0) == -EREMOTE);
+	ramp_put(s);
+	ramp_close(ramp);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_bus};
 
 	sigaction(SIGBUS, &action, NULL);
+	action.sa_handler = on_alarm;
+	sigaction(SIGALRM, &action, NULL);
 	if (argc == 5 && !strcmp(argv[1], "walk"))
 		walk(argv[2], argv[3], argv[4]);
 	else if (argc == 6 && !strcmp(argv[1], "hold"))
 		hold(argv[2], argv[3], argv[4], !strcmp(argv[5], "prepare"));
 	else if (argc == 5 && !strcmp(argv[1], "receive"))
 		receive(argv[2], argv[3], atoi(argv[4]));
+	else if (argc == 5 && !strcmp(argv[1], "fill"))
+		fill(argv[2], argv[3], strtoul(argv[4], NULL, 10));
+	else if (argc == 4 && !strcmp(argv[1], "pull"))
+		pull(argv[2], argv[3]);
 	else
 		return fprintf(stderr, "steps_user: see steps_user.c\n"), 2;
 	return 0;
