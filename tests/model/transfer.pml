@@ -27,6 +27,9 @@
  *               attempt; WHOLE: nothing was stored at S since. track[n]: what S knows of that, in the
  *               memory of its daemon. list_clean: attempts whose
  *               TRANSFER says that nothing was stored since T read last
+ *   given up    if GIVE_UP: a program gives the pages up that T has not pulled. reading[n]: a read of S's is
+ *               under way, which may land at any time; given_up[n]: what the page states say of these pages;
+ *               said[n]: what the program said they may become
  *   recovery    once, if RECOVERY: one machine is lost for good, the operator says so (a fence), and
  *               the other one's tables become the cluster's: the last entries of the history may be
  *               lost, but none that this node has seen (seen[n]); gone[n]: the node that is lost
@@ -119,6 +122,25 @@
 #define M_HELD_RESUMED 0 /* a new daemon continues the held attempt that its tables show */
 #endif
 
+#ifndef GIVE_UP
+#define GIVE_UP 0
+#endif
+#ifndef M_SETTLED_FIRST
+#define M_SETTLED_FIRST 0 /* settled is proposed before the page states say that pages are given up */
+#endif
+#ifndef M_READ_LANDS
+#define M_READ_LANDS 0 /* pages are given up while a read of them is under way */
+#endif
+#ifndef M_PULLED_AGAIN
+#define M_PULLED_AGAIN 0 /* a later life of T pulls pages that were given up */
+#endif
+#ifndef M_ZEROS_UNASKED
+#define M_ZEROS_UNASKED 0 /* they become zeros, whatever the program said */
+#endif
+#ifndef M_RESUMED
+#define M_RESUMED 0 /* a later life gives up what an earlier one was asked to, and knows no flag */
+#endif
+
 #ifndef PRECOPY
 #define PRECOPY 0
 #endif
@@ -151,6 +173,11 @@
 #define S_PREPARED   4 /* held for its client, or S_ASKING: the row is MOVING, the programs run */
 #define S_FREEZING   5
 #define T_RESERVED   6
+#define T_GIVING_UP  7 /* T, TAKEN: no read is posted any more, and those under way end */
+
+#define UP_NOTHING 0
+#define UP_LOST	   1 /* a load is SIGBUS */
+#define UP_ZEROS   2
 
 #define READ_NOTHING 0
 #define READ_WHOLE   1
@@ -184,6 +211,8 @@ byte n_try, try_conn[TICKETS], try_inc[TICKETS];
 byte record[2], record_k[2], move[2], move_c[2], move_k[2];
 bool access[2], whole[2], newest[2], back[2];
 byte tables[2], read[2], track[2], list_clean;
+bool reading[2];
+byte given_up[2], said[2], wants[2]; /* wants: as said, in the daemon's memory */
 byte inc[2], up_inc[2], seen[2];
 
 /* Messages and proposals that were ever sent. */
@@ -236,13 +265,17 @@ inline forget(n)
 	move_c[n] = 0;
 	move_k[n] = 0;
 	read[n] = READ_NOTHING;
-	track[n] = TRACK_NONE
+	track[n] = TRACK_NONE;
+	wants[n] = UP_NOTHING;
+	reading[n] = false
 }
 
 inline drop_record(n)
 {
 	record[n] = RECORD_NONE;
 	record_k[n] = 0;
+	given_up[n] = UP_NOTHING;
+	said[n] = UP_NOTHING;
 	whole[n] = false;
 	newest[n] = false
 }
@@ -544,12 +577,50 @@ end:	do
 	/* R2: at any time [target_drop] */
 	:: atomic { move[n] == T_RESERVED -> forget(n) }
 	/* [pull_begin]: S, GIVEN, serves under k's key, in k's incarnation */
-	:: atomic { record[n] == RECORD_TAKEN && !whole[n] &&
+	:: atomic { !GIVE_UP && record[n] == RECORD_TAKEN && !whole[n] &&
 		    record[SRC(K)] == RECORD_GIVEN && record_k[SRC(K)] == K &&
 		    inc[SRC(K)] == SRC_INC(K) ->
 		newest[n] = newest[OTHER(n)]; whole[n] = true; invariant() }
+	/* The same in two steps: the read is posted [link_post], and lands */
+	:: atomic { GIVE_UP && record[n] == RECORD_TAKEN && !whole[n] && move[n] == MOVE_NEW &&
+		    record[SRC(K)] == RECORD_GIVEN && record_k[SRC(K)] == K &&
+		    inc[SRC(K)] == SRC_INC(K) && !reading[n] -> reading[n] = true }
+	:: atomic { reading[n] && record[n] == RECORD_TAKEN && record[SRC(K)] == RECORD_GIVEN &&
+		    record_k[SRC(K)] == K && inc[SRC(K)] == SRC_INC(K) ->
+		reading[n] = false; newest[n] = newest[OTHER(n)]; whole[n] = true; invariant() }
+	/* ... or never, since its connection is closed: the only way to be sure [links_drop] */
+	:: atomic { reading[n] && record[n] == RECORD_TAKEN &&
+		    (move[n] == T_GIVING_UP || SRC_OVER(K)) -> reading[n] = false }
+	/* A program gives up what is missing, and says what it may become [pull_give_up] */
+	:: atomic { GIVE_UP && !quiet && record[n] == RECORD_TAKEN && !whole[n] &&
+		    move[n] == MOVE_NEW ->
+		move[n] = T_GIVING_UP;
+		if
+		:: said[n] = UP_LOST
+		:: said[n] = UP_ZEROS
+		fi;
+		wants[n] = said[n] }
+	:: atomic { M_RESUMED && record[n] == RECORD_TAKEN && !whole[n] && move[n] == MOVE_NEW &&
+		    said[n] ->
+		move[n] = T_GIVING_UP; wants[n] = UP_ZEROS }
+	/* Nothing lands any more: the page states, beside the bytes, say LOST, or LOCAL of a hole. From here
+	   on it is as if the source were over */
+	:: atomic { GIVE_UP && move[n] == T_GIVING_UP && record[n] == RECORD_TAKEN && !whole[n] &&
+		    (!reading[n] || M_READ_LANDS) ->
+		given_up[n] = (M_ZEROS_UNASKED -> UP_ZEROS : wants[n]);
+		assert(given_up[n] == UP_LOST || said[n] == UP_ZEROS);
+		lost = false; newest[OTHER(n)] = false; newest[n] = true; whole[n] = true;
+		move[n] = MOVE_NEW; wants[n] = UP_NOTHING; invariant() }
+	/* Its last read has brought the last page before that. */
+	:: atomic { GIVE_UP && move[n] == T_GIVING_UP && (whole[n] || record[n] != RECORD_TAKEN) ->
+		move[n] = MOVE_NEW; wants[n] = UP_NOTHING }
+	:: atomic { M_SETTLED_FIRST && move[n] == T_GIVING_UP && record[n] == RECORD_TAKEN &&
+		    SHOWS_PULLING(K) && !IN(cmd_settled, K) -> cmd_settled = cmd_settled | BIT(K) }
+	:: atomic { M_PULLED_AGAIN && given_up[n] && record[n] == RECORD_TAKEN &&
+		    move[n] == MOVE_NEW ->
+		given_up[n] = UP_NOTHING; whole[n] = false }
 	/* R12: LOST only from another incarnation or a fence [pull_source_over] */
-	:: atomic { record[n] == RECORD_TAKEN && !whole[n] &&
+	:: atomic { record[n] == RECORD_TAKEN && !whole[n] && !reading[n] &&
 		    (SRC_OVER(K) || M_LOST_BY_SILENCE) ->
 		assert(inc[SRC(K)] != SRC_INC(K));
 		lost = false; newest[OTHER(n)] = false; newest[n] = true; whole[n] = true;
@@ -564,7 +635,7 @@ end:	do
 		SAW(n, PREPARED(K) + 2); record[n] = RECORD_OWNED; invariant() }
 
 	/* ---- kills and reboots */
-	:: atomic { !quiet && move[n] != MOVE_NEW -> forget(n) } /* daemon killed */
+	:: atomic { !quiet && (move[n] != MOVE_NEW || reading[n]) -> forget(n) } /* daemon killed */
 	:: atomic { !quiet && !gone[n] && reboots < REBOOTS ->
 		reboots++;
 		if

@@ -49,6 +49,13 @@ SEARCH=-DBFS
 for mistake in NO_LIST EARLY_LIST TRACKED_LATE LATER_LIFE; do
 	expect violated "$mistake" -DPRECOPY=1 "-DM_$mistake=1"
 done
+# A program gives up what was not pulled: each rule of when, and as what, left out.
+SEARCH=
+expect holds give_up -DGIVE_UP=1
+SEARCH=-DBFS
+for mistake in SETTLED_FIRST READ_LANDS PULLED_AGAIN ZEROS_UNASKED RESUMED; do
+	expect violated "$mistake" -DGIVE_UP=1 "-DM_$mistake=1"
+done
 for mistake in GIVEN_TIMES_OUT TRANSFER_FIRST OLD_ROW FREE_AT_TAKEN NO_REVOKE LOST_BY_SILENCE NO_SWEEP \
 	NO_SOURCE_OVER NO_PROOF_IN_PULLING NO_REGISTRATION RETURN_AT_ONCE NO_RETURN OVER_RETURN \
 	UNREAD_EVENT FREE_UNDER_AWAY NO_FORGET HELD_ABORT HELD_RESUMED; do
