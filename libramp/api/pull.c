@@ -1,5 +1,5 @@
 /*
- * Pages that have not come yet: PULL of the session (base/session.h), and hints.
+ * Pages that have not come yet: PULL and GIVE_UP of the session (base/session.h), and hints.
  *
  * Happy path: ramp_pull_begin sends PULL with a token of the segment's open; PROGRESS says that it is under way,
  * and the ANSWER that the range is here. ramp_pull is that and a wait.
@@ -29,7 +29,8 @@
 #define SILENT	3      /* connections that ended without a word, until the daemon is an older one */
 
 struct ramp_pulling {
-	int fd; /* of the segment: it may be put meanwhile */
+	const char *call; /* of the API */
+	int fd;		  /* of the segment: it may be put meanwhile */
 	struct session_msg pull;
 	pthread_mutex_t lock; /* protects the rest */
 	struct daemon_link link;
@@ -66,9 +67,8 @@ static void pulling_ask_again(struct ramp_pulling *pulling)
 	int rc;
 
 	if (pulling->silent >= SILENT) {
-		pulling_end_with(
-			pulling, -ENOTSUP,
-			"its daemon is of an older version, which pulls nothing for programs");
+		pulling_end_with(pulling, -ENOTSUP,
+				 "its daemon is of an older version, which does not do that");
 		return;
 	}
 	rc = pulling_ask(pulling);
@@ -116,17 +116,17 @@ static void pulling_free(struct ramp_pulling *pulling)
 	free(pulling);
 }
 
-static int pulling_new(struct ramp_segment *segment, uint64_t offset, uint64_t len,
-		       struct ramp_pulling **out)
+/* `call`: which call of the API it is for. Returns 0, or error_set's result. */
+static int pulling_new(struct ramp_segment *segment, const char *call,
+		       const struct session_msg *msg, struct ramp_pulling **out)
 {
 	struct ramp_pulling *pulling = calloc(1, sizeof(*pulling));
 	int rc;
 
 	if (!pulling)
-		return error_set(ENOMEM, "ramp_pull", NULL);
-	pulling->pull.type = SESSION_PULL;
-	pulling->pull.offset = offset;
-	pulling->pull.len = len;
+		return error_set(ENOMEM, call, NULL);
+	pulling->call = call;
+	pulling->pull = *msg;
 	pthread_mutex_init(&pulling->lock, NULL);
 	rc = link_open(&pulling->link, segment->ramp);
 	pulling->fd = fcntl(segment->fd, F_DUPFD_CLOEXEC, 3);
@@ -134,7 +134,7 @@ static int pulling_new(struct ramp_segment *segment, uint64_t offset, uint64_t l
 		rc = -errno;
 	if (rc) {
 		pulling_free(pulling);
-		return error_set(-rc, "ramp_pull", NULL);
+		return error_set(-rc, call, NULL);
 	}
 	*out = pulling;
 	return 0;
@@ -143,13 +143,14 @@ static int pulling_new(struct ramp_segment *segment, uint64_t offset, uint64_t l
 EXPORT int ramp_pull_begin(struct ramp_segment *segment, uint64_t offset, uint64_t len,
 			   struct ramp_pulling **out)
 {
+	const struct session_msg msg = {.type = SESSION_PULL, .offset = offset, .len = len};
 	struct ramp_pulling *pulling = NULL;
 	int rc;
 
 	*out = NULL;
 	if (len > UINT64_MAX - offset)
 		return error_set(EINVAL, "ramp_pull", "no range of bytes");
-	rc = pulling_new(segment, offset, len, &pulling);
+	rc = pulling_new(segment, "ramp_pull", &msg, &pulling);
 	if (!pulling)
 		return rc;
 	pulling_ask_again(pulling);
@@ -181,10 +182,10 @@ EXPORT int ramp_pull_wait(struct ramp_pulling *pulling, int timeout_ms)
 	while (!pulling_is_over(pulling)) {
 		rc = link_poll(&pulling->link, until_ms);
 		if (rc <= 0)
-			return error_set(rc ? -rc : ETIMEDOUT, "ramp_pull", NULL);
+			return error_set(rc ? -rc : ETIMEDOUT, pulling->call, NULL);
 	}
 	/* Written once. */
-	return pulling->result ? error_set(-pulling->result, "ramp_pull", pulling->text)
+	return pulling->result ? error_set(-pulling->result, pulling->call, pulling->text)
 			       : error_none();
 }
 
@@ -202,6 +203,26 @@ EXPORT int ramp_pull(struct ramp_segment *segment, uint64_t offset, uint64_t len
 	if (!pulling)
 		return rc;
 	rc = ramp_pull_wait(pulling, timeout_ms);
+	pulling_free(pulling);
+	return rc;
+}
+
+EXPORT int ramp_give_up_rest(struct ramp_segment *segment, int flags)
+{
+	const struct session_msg msg = {.type = SESSION_GIVE_UP,
+					.flags = flags & RAMP_ZEROS ? SESSION_ZEROS : 0};
+	struct ramp_pulling *pulling = NULL;
+	int rc;
+
+	if (flags & ~RAMP_ZEROS)
+		return error_set(EINVAL, "ramp_give_up_rest", "an unknown flag");
+	rc = pulling_new(segment, "ramp_give_up_rest", &msg, &pulling);
+	if (!pulling)
+		return rc;
+	pulling_ask_again(pulling);
+	do /* it is begun, and is not taken back */
+		rc = ramp_pull_wait(pulling, -1);
+	while (rc == -EINTR);
 	pulling_free(pulling);
 	return rc;
 }

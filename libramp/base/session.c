@@ -77,6 +77,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_HELD] = F_KNOWN | F_LEN | F_STEP,
 	[SESSION_QUIESCED] = F_KNOWN | F_SEGMENT,
 	[SESSION_PULL] = F_KNOWN | F_LEN | F_OFFSET | F_TOKEN,
+	[SESSION_GIVE_UP] = F_KNOWN | F_FLAGS | F_TOKEN,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

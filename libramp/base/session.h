@@ -11,7 +11,7 @@
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
  *   CONNECT                              a program of the C API: HELD..., one ANSWER, closed
- *   PULL                                 a program of the C API: PROGRESS, one ANSWER, closed
+ *   PULL, GIVE_UP                        a program of the C API: PROGRESS, one ANSWER, closed
  *   MEMBER                               a tool: one ANSWER, closed
  *   LISTEN                               a program of the C API: EVENT..., until it hangs up
  *
@@ -187,6 +187,11 @@
  *               node has no room; EREMOTE, ENOENT; EPERM: the token is used, old or made up
  *   -> CANCEL                      as of MIGRATE
  *
+ *   -> GIVE_UP{flags, token}   token of RAMP_IOC_ATTACH, of an open for writing; flags: SESSION_ZEROS. Pages
+ *               that have not come are given up: they are LOST, or zeros
+ *   <- PROGRESS{done, all, text}   once, where there are some
+ *   <- ANSWER{result, text}        when that is noted beside the bytes. EACCES: it is not open for writing
+ *
  * Errors travel as positive errno numbers in `result`, 0 being success. A message that is too long,
  * too short, of another version or out of order ends the connection without an answer (a wrong
  * version in the first message: WELCOME, RESULT or ANSWER with EPROTO). The daemon hangs up on a
@@ -249,6 +254,7 @@ enum session_type {
 	SESSION_HELD,
 	SESSION_QUIESCED,
 	SESSION_PULL,
+	SESSION_GIVE_UP,
 	SESSION_TYPES
 };
 
@@ -268,6 +274,7 @@ enum session_type {
 #define SESSION_AHEAD	  (1u << 13) /* ATTACH */
 #define SESSION_PHASES	  (1u << 14) /* LISTEN: for each step of a departure */
 #define SESSION_ASKS	  (1u << 15) /* LISTEN: is asked before a departure */
+#define SESSION_ZEROS	  (1u << 16) /* GIVE_UP */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */

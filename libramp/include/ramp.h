@@ -303,7 +303,8 @@ enum ramp_event_kind {
 struct ramp_event {
 	enum ramp_event_kind kind;
 	uint64_t id, size;
-	uint64_t lost; /* WHOLE: pages of 4096 bytes that were lost with their source */
+	uint64_t
+		lost; /* WHOLE: pages of 4096 bytes that were lost with their source, or given up */
 	char node[RAMP_API_NODE_MAX + 1];
 	char name[RAMP_API_NAME_MAX + 1];
 	uint64_t within_ms; /* ASKED: how long after READY ramp_quiesced() may come */
@@ -388,6 +389,19 @@ void ramp_pull_end(struct ramp_pulling *pulling);
  * version.
  */
 int ramp_hint(struct ramp_segment *segment, uint64_t offset, uint64_t len);
+
+#define RAMP_ZEROS 1 /* ramp_give_up_rest: pages that have not come are zeros */
+
+/*
+ * Gives up all pages of an arrived segment that have not come: they are lost, as with a source that has died (a touch
+ * is SIGBUS, read(2) is EIO, until they are written over by write(2)), or with RAMP_ZEROS they are zeros. The
+ * source frees what it has as soon as the cluster has agreed on that. A segment of which nothing is missing is 0.
+ * Blocks until it is noted beside the bytes: a call after which the daemon, or this process, ends has given up
+ * all or, before it has returned, perhaps a part. The pages are gone for all programs, on every node.
+ * -EREMOTE; -EACCES: it was mapped with RAMP_READ_ONLY; -EINVAL: an unknown flag; -EAGAIN: pages do not come
+ * yet; -ENOENT; -EUSERS and -ENOTSUP as of ramp_pull().
+ */
+int ramp_give_up_rest(struct ramp_segment *segment, int flags);
 
 #ifdef __cplusplus
 }

@@ -123,6 +123,7 @@ _CALLS = {
     "ramp_receive": (_c.c_int, _P, _c.c_int, _c.c_int, _OUT),
     "ramp_pull": (_c.c_int, _P, _c.c_uint64, _c.c_uint64, _c.c_int),
     "ramp_hint": (_c.c_int, _P, _c.c_uint64, _c.c_uint64),
+    "ramp_give_up_rest": (_c.c_int, _P, _c.c_int),
 }
 
 
@@ -290,6 +291,7 @@ class Segment:
         _check(_lib.ramp_last_move(self._ramp._open(), self.id, move))
         values = (getattr(move, field) for field in LastMove._fields)
         return LastMove(*(_os.fsdecode(value) if isinstance(value, bytes) else value for value in values))
+
     def pull(self, offset=0, length=0, timeout=None):
         """Fetches a range of bytes (length 0: to the end) before the rest, and waits until it is here; TimeoutError."""
         until = None if timeout is None else _time.monotonic() + timeout
@@ -303,6 +305,10 @@ class Segment:
     def hint(self, offset, length=0):
         """Says which range is needed next."""
         _check(_lib.ramp_hint(self._handle, offset, length))
+
+    def give_up_rest(self, zeros=False):
+        """Gives up all pages that have not come: they are lost (a touch ends Python), or zeros. Frees the source."""
+        _check(_lib.ramp_give_up_rest(self._handle, int(zeros)))
 
     def migrate(self, node, mode=LAZY, new_name=None, wait_whole=False):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""

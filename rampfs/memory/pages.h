@@ -5,7 +5,7 @@
  *                                                      a pre-copy; record NONE)
  *   REMOTE --claim--> IN_FLIGHT --arrive--> LOCAL
  *                     IN_FLIGHT --give back--> REMOTE  (connection lost; store_open)
- *   REMOTE | IN_FLIGHT --lose--> LOST                  (the source is proved gone)
+ *   REMOTE | IN_FLIGHT --lose--> LOST                  (the source is proved gone; given up)
  *   REMOTE | LOST --cut--> IN_FLIGHT                   (a whole page written, truncated, punched)
  *   any --behind the end of the file--> LOCAL          (store_open: a truncate was interrupted)
  *

@@ -191,6 +191,7 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 	case SESSION_CONNECT:
 	case SESSION_MEMBER:
 	case SESSION_PULL:
+	case SESSION_GIVE_UP:
 		take_tool(conn, msg);
 		break;
 	case SESSION_LISTEN:
@@ -211,7 +212,8 @@ static void wrong_version(struct session_conn *conn, const struct session_msg *m
 	conn_refuse(conn,
 		    msg->type == SESSION_HELLO ? SESSION_WELCOME
 		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_CONNECT ||
-				    msg->type == SESSION_MEMBER || msg->type == SESSION_PULL
+				    msg->type == SESSION_MEMBER || msg->type == SESSION_PULL ||
+				    msg->type == SESSION_GIVE_UP
 			    ? SESSION_ANSWER
 			    : SESSION_RESULT,
 		    EPROTO, text);

@@ -327,6 +327,12 @@ struct tool_pull {
 	ramp_segment_t id;
 	uint64_t offset, len;
 };
+/* A program that has the segment open for writing gives up its pages that have not come. */
+struct tool_give_up {
+	ramp_segment_t id;
+	uid_t uid;
+	bool zeros; /* they are zeros, not LOST */
+};
 struct programs_tools {
 	/* Control loop. Is answered exactly once by tool_answer; tool_progress may come before. */
 	void (*migrate)(void *arg, struct tool_request *request, const struct tool_migrate *what);
@@ -335,6 +341,7 @@ struct programs_tools {
 	void (*go)(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms);
 	/* Is answered as `migrate` is. */
 	void (*pull)(void *arg, struct tool_request *request, const struct tool_pull *what);
+	void (*give_up)(void *arg, struct tool_request *request, const struct tool_give_up *what);
 	void *arg;
 };
 void programs_set_tools(struct programs *programs, const struct programs_tools *tools);

@@ -1,14 +1,15 @@
 /*
  * Requests that go up: a tool's MIGRATE or MEMBER, and a program's PUNCH.
  *
- * A move in steps (CONNECT) is a tool's request, too, with GO on the way; and so is a program's PULL, for
- * which the token of an open stands: no other process has seen it.
+ * A move in steps (CONNECT) is a tool's request, too, with GO on the way; and so is a program's PULL or GIVE_UP,
+ * for which the token of an open stands: no other process has seen it.
  *
  * A tool_request is counted. Its connection has a reference until it hangs up, its handler until
  * tool_answer, and a message on its way between the two has one. A tool that hangs up, or says
  * CANCEL, asks once to cancel. The answer still comes, and goes nowhere where the tool has hung up.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,11 @@ struct tool_request {
 	struct session_conn *conn;  /* NULL: it has hung up */
 	struct tool_migrate what;   /* MIGRATE */
 	struct tool_member *member; /* MEMBER; NULL: it is none */
-	bool pulls;		    /* PULL: by this token, whose segment is pull.id then */
-	struct tool_pull pull;
+	/* PULL, GIVE_UP: by this token, which says the segment. 0: it is none. */
+	uint16_t by_token;
 	uint64_t token[2];
+	struct tool_pull pull;
+	struct tool_give_up give_up;
 	unsigned int refs;
 	bool begun, cancelled, answered;
 };
@@ -70,24 +73,30 @@ static void run_member(struct tool_request *tool)
 		p->member(p->member_arg, tool, tool->member);
 }
 
-static void run_pull(struct tool_request *tool)
+static void run_by_token(struct tool_request *tool)
 {
-	struct programs *p = tool->programs;
-	struct token *token = token_take(p, tool->token);
+	const struct programs_tools *tools = &tool->programs->tools;
+	struct token *token = token_take(tool->programs, tool->token);
+	bool pulls = tool->by_token == SESSION_PULL;
 
 	if (!token || !token->id)
 		tool_send_answer(tool, -EPERM, "the token is used, old or made up");
-	else if (!p->tools.pull)
+	else if (!pulls && token->access_mode != O_RDWR)
+		tool_send_answer(tool, -EACCES, "it is not open for writing");
+	else if (!(pulls ? (void *)tools->pull : (void *)tools->give_up))
 		tool_send_answer(tool, -EOPNOTSUPP, "this daemon pulls nothing");
 	else
-		tool->pull.id = token->id;
+		tool->pull.id = tool->give_up.id = token->id;
 	token_free(token);
 	if (tool->answered) {
 		tool_put(tool, 2);
 		return;
 	}
 	tool->begun = true;
-	p->tools.pull(p->tools.arg, tool, &tool->pull);
+	if (pulls)
+		tools->pull(tools->arg, tool, &tool->pull);
+	else
+		tools->give_up(tools->arg, tool, &tool->give_up);
 }
 
 /* Where it has no connection, conn_send of the ANSWER or tool_gone has ended the connection's
@@ -101,8 +110,8 @@ static void run_tool(void *arg)
 		tool_put(tool, 1);
 	} else if (tool->member) {
 		run_member(tool);
-	} else if (tool->pulls) {
-		run_pull(tool);
+	} else if (tool->by_token) {
+		run_by_token(tool);
 	} else if (!p->tools.migrate) {
 		tool_send_answer(tool, -EOPNOTSUPP, "this daemon moves nothing");
 		tool_put(tool, 2);
@@ -132,6 +141,16 @@ static uint32_t tool_ms(uint64_t ms)
 	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
+static void set_by_token(struct tool_request *tool, const struct session_msg *msg)
+{
+	tool->by_token = msg->type;
+	memcpy(tool->token, msg->token, sizeof(tool->token));
+	tool->what.progress = true;
+	tool->pull = (struct tool_pull){.offset = msg->offset, .len = msg->len};
+	tool->give_up =
+		(struct tool_give_up){.uid = tool->what.uid, .zeros = msg->flags & SESSION_ZEROS};
+}
+
 struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid)
 {
@@ -154,11 +173,8 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	tool->what.hold_ms = tool_ms(msg->len);
 	tool->what.force = msg->type == SESSION_MIGRATE && (msg->flags & SESSION_FORCE);
 	tool->what.uid = uid;
-	tool->pulls = msg->type == SESSION_PULL;
-	tool->what.progress |= tool->pulls;
-	tool->pull.offset = msg->offset;
-	tool->pull.len = msg->len;
-	memcpy(tool->token, msg->token, sizeof(tool->token));
+	if (msg->type == SESSION_PULL || msg->type == SESSION_GIVE_UP)
+		set_by_token(tool, msg);
 	if (msg->type == SESSION_MEMBER) {
 		tool->member = member_of(msg);
 		if (!tool->member) {

@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "base/page.h"
+#include "give_up.h"
 #include "pull_core.h"
 #include "pulled.h"
 
@@ -59,18 +60,22 @@ int pull_want(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count
 static bool nothing_comes(struct pulled *pulled)
 {
 	return pulled_is(pulled, PULLED_FINISHED) ||
-	       (pulled_is(pulled, PULLED_SOURCE_OVER) && pulled_is_released(pulled));
+	       ((pulled_is(pulled, PULLED_SOURCE_OVER) || pulled_is(pulled, PULLED_GIVEN_UP)) &&
+		pulled_is_released(pulled));
 }
 
 /* Gives back pages that were claimed and did not get their bytes. If no thread pulls the segment any
-   more they were LOST, and are LOST again. */
+   more they were LOST, and are LOST again; or are what a program has given them up as. */
 static void cut_give_back(struct pull *pull, struct seg *seg, uint64_t first, uint64_t count)
 {
 	struct pulled *pulled;
 
 	pages_give_back(seg, first, count);
 	pulled = pulled_of(pull, seg);
-	if (pulled && nothing_comes(pulled))
+	if (pulled && pulled_is(pulled, PULLED_GIVEN_UP) && nothing_comes(pulled) &&
+	    !pulled_is(pulled, PULLED_FINISHED))
+		(void)give_up_decide(pulled);
+	else if (pulled && nothing_comes(pulled))
 		pages_lose_all(seg);
 	if (pulled) {
 		pulled_given_back(pulled);

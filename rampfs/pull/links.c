@@ -32,8 +32,8 @@ static struct link *links_need(struct links *links, const struct pull_source *so
 /* True: a page fault, a request or the prefetch waits for its pages. */
 static bool is_waited_for(struct pulled *pulled, int by)
 {
-	return pulled->n_flights[by] || pulled_prefetches(pulled) || wishes_any(pulled) ||
-	       !waitlist_is_empty(&pulled->waitlist);
+	return pulled->n_flights[by] || pulled_prefetches(pulled) ||
+	       !waitlist_is_empty(&pulled->waitlist) || wishes_any(pulled);
 }
 
 /* Returns since when a slow link has not answered: since its last answer, or the entry's own request. */

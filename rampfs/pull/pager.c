@@ -205,7 +205,9 @@ static uint64_t demand_read(struct link *link, struct pulled *pulled, uint64_t f
 static void poison_lost(struct pulled *pulled, uint64_t page)
 {
 	programs_poison(pulled->pull->config.programs, pulled->seg, page,
-			"a page was lost at the node that had it");
+			pulled_is(pulled, PULLED_GIVEN_UP)
+				? "a page was given up before it came"
+				: "a page was lost at the node that had it");
 }
 
 static void wait_for_page(struct pulled *pulled, uint64_t page, const struct fault_waiter *waiter)

@@ -85,6 +85,14 @@ void pull_end(struct pull *pull, ramp_segment_t id);
    SIGBUS, until the page has been written over. pull_open does it for all segments that it finds
    OWNED. Blocks shortly. */
 void pull_watch_lost(struct pull *pull, struct seg *seg);
+/*
+ * Gives up all pages that have not come, as after the end of the source: when it returns 0 each of them is LOST
+ * or, with `zeros`, LOCAL and a hole, and no read of them is under way; a page that is LOST stays so. `finished`
+ * is called as ever. *count: how many pages. -EAGAIN: the pull has not begun; -ENOENT: it has been ended;
+ * -ESHUTDOWN: pull closes; else -errno of punching: some may come still, once it is called again or the
+ * daemon begins again. Blocks, as pull_end does, and for the program's share of the workers.
+ */
+int pull_give_up(struct pull *pull, struct seg *seg, bool zeros, uint64_t *count);
 /* Prefetches all of it at full speed, also in mode `demand` (a segment that is asked to move again,
    --wait). */
 void pull_prefetch_all(struct pull *pull, ramp_segment_t id);

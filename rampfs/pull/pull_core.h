@@ -58,7 +58,7 @@ struct pull {
 	/* gone: the pager has not forgotten them yet */
 	TAILQ_HEAD(puller_client_list, puller_client) clients, gone;
 
-	struct wishes wishes;
+	struct wishes wishes; /* pull_open makes it */
 
 	_Atomic uint64_t faults, demand_pages, prefetch_pages, hole_pages, bytes, reconnects;
 	_Atomic uint64_t faults_us; /* sum of all page faults that fault_us counts */

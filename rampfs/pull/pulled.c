@@ -1,11 +1,12 @@
 /*
- * Segments that are being pulled. An entry has four marks, each set once:
+ * Segments that are being pulled. An entry has five marks, each set once:
  *
  *   ENDED         [pull_end]             the pull ends before its time
  *   SOURCE_OVER   [pulled_source_over, pull_watch_lost]
  *                                        that incarnation of the source is proved gone
- *   released      [pulled_release]       ENDED or SOURCE_OVER, by each of the two threads: it has
- *                                        no read of it any more
+ *   GIVEN_UP      [pull_give_up]         a program gives up the pages that have not come
+ *   released      [pulled_release]       ENDED, SOURCE_OVER or GIVEN_UP, by each thread: it has no
+ *                                        read of it any more
  *   FINISHED      [finish_pull, pull_watch_lost]
  *                                        `finished` was called: every page was LOCAL or LOST
  *
@@ -13,9 +14,9 @@
  * prefetch thread find it in the list and bring its pages. The last page makes pulled_check_end wake
  * the prefetch thread, which unregisters the attachments, calls `finished` and removes the entry.
  *
- * How it fails: an entry that is ENDED, or SOURCE_OVER, is released by both threads, each when it
- * has no read of it any more. Only then pull_end returns, and only then missing pages become LOST: a
- * read that lands late must not write over what a program wrote into a lost page.
+ * How it fails: an entry that is ENDED, SOURCE_OVER or GIVEN_UP is released by all threads, each when it
+ * has no read of it any more. Only then pull_end returns, and only then missing pages become LOST (or
+ * holes: give_up.c): a read that lands late must not write over what a program wrote into such a page.
  */
 #include "pulled.h"
 
@@ -191,6 +192,7 @@ bool pulled_set(struct pulled *pulled, enum pulled_mark mark)
 	static const char *const names[] = {
 		[PULLED_ENDED] = "ENDED",
 		[PULLED_SOURCE_OVER] = "SOURCE_OVER",
+		[PULLED_GIVEN_UP] = "GIVEN_UP",
 		[PULLED_FINISHED] = "FINISHED",
 	};
 	bool was = atomic_exchange(&pulled->marks[mark], true);
@@ -202,7 +204,8 @@ bool pulled_set(struct pulled *pulled, enum pulled_mark mark)
 
 bool pulled_is_alive(struct pulled *pulled)
 {
-	return !pulled_is(pulled, PULLED_ENDED) && !pulled_is(pulled, PULLED_SOURCE_OVER);
+	return !pulled_is(pulled, PULLED_ENDED) && !pulled_is(pulled, PULLED_SOURCE_OVER) &&
+	       !pulled_is(pulled, PULLED_GIVEN_UP);
 }
 
 bool pulled_is_decided(struct pulled *pulled)
@@ -283,7 +286,8 @@ void pulled_release(struct pulled *pulled, int which)
 	if ((before | bit) != all || before == all)
 		return;
 	log_debug("segment %" PRIu64 ": its pull is released", seg_id(pulled->seg));
-	if (pulled_is(pulled, PULLED_SOURCE_OVER) && !pulled_is(pulled, PULLED_ENDED)) {
+	if (pulled_is(pulled, PULLED_SOURCE_OVER) && !pulled_is(pulled, PULLED_GIVEN_UP) &&
+	    !pulled_is(pulled, PULLED_ENDED)) {
 		pages_lose_all(pulled->seg);
 		pulled_check_end(pulled);
 		pull_wake_pager(pull); /* page faults that wait are of lost pages now */

@@ -25,7 +25,7 @@ struct fault_stream {
 	uint32_t pages;
 };
 
-enum pulled_mark { PULLED_ENDED, PULLED_SOURCE_OVER, PULLED_FINISHED };
+enum pulled_mark { PULLED_ENDED, PULLED_SOURCE_OVER, PULLED_GIVEN_UP, PULLED_FINISHED };
 
 struct pulled {
 	TAILQ_ENTRY(pulled) entry; /* protected by pull->lock */
@@ -40,8 +40,9 @@ struct pulled {
 
 	atomic_bool prefetch_all; /* at full speed, though the source says on demand */
 	atomic_bool marks[PULLED_FINISHED + 1];
-	atomic_uint released; /* bits: that thread has no read of it any more, and posts none */
+	atomic_bool zeros;    /* of GIVEN_UP: pages that have not come are holes, not LOST */
 	atomic_bool denied;   /* page faults found no room: SIGBUS, until that may be over */
+	atomic_uint released; /* bits: that thread has no read of it any more, and posts none */
 	/* Calls of pull_cut_end that have pages LOCAL and may not have mapped them yet: until they
 	   have, the pull does not end. */
 	atomic_uint cuts;
@@ -109,7 +110,7 @@ struct pulled *pulled_next(struct pull *pull, struct pulled *last);
 /* Sets a mark. False: it was set before. */
 bool pulled_set(struct pulled *pulled, enum pulled_mark mark);
 bool pulled_is(struct pulled *pulled, enum pulled_mark mark);
-/* False: ENDED or SOURCE_OVER, its pages come from nowhere any more. */
+/* False: ENDED, SOURCE_OVER or GIVEN_UP, its pages come from nowhere any more. */
 bool pulled_is_alive(struct pulled *pulled);
 /* True: every page is LOCAL or LOST. */
 bool pulled_is_decided(struct pulled *pulled);

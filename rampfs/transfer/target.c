@@ -269,7 +269,7 @@ static void settled(struct move *m)
 		abort(); /* the next daemon takes it up from its record */
 	}
 	log_info("segment %" PRIu64 " is settled here%s", m->id,
-		 m->target.pulled.lost ? "; pages of it are lost" : "");
+		 m->target.pulled.lost ? "; pages of it are lost, or given up" : "");
 	news_tell(m, SESSION_WHOLE);
 	move_send_verdict(t, m->peer, PROTO_CLOSE, m->id, m->k, m->epoch);
 	collapse_begin(t, m->id);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "move_request.h"
+#include "tool_give_up.h"
 #include "tool_pulls.h"
 
 static void tool_done(void *arg, int result, const char *text)
@@ -116,6 +117,7 @@ void tool_moves_listen(struct transfers *t)
 		.cancel = tool_cancelled,
 		.go = tool_goes_on,
 		.pull = tool_pull_asked,
+		.give_up = tool_give_up_asked,
 		.arg = t,
 	};
 

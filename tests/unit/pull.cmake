@@ -1,5 +1,5 @@
 # programs.h is played by pull_world.c, so that pull alone is tested here.
-foreach(part pull pull_faults pull_handed pull_lost pull_orders pull_streams pull_wishes)
+foreach(part pull pull_faults pull_handed pull_lost pull_orders pull_streams pull_wishes pull_give_up)
   rampfs_test(NAME ${part}
     SOURCES unit/test_${part}.c unit/pull_world.c unit/memory_fixture.c unit/lock_keeper.c
     unit/transport_node.c

@@ -790,10 +790,22 @@ static void on_pull(void *arg, struct tool_request *request, const struct tool_p
 	tool_answer(request, -EIO, "lost");
 }
 
-static uint32_t pull_by(const uint64_t token[2])
+static struct tool_give_up give_up_asked;
+
+static void on_give_up(void *arg, struct tool_request *request, const struct tool_give_up *what)
 {
-	struct session_msg msg = {
-		.type = SESSION_PULL, .offset = 4096, .len = 8192, .token = {token[0], token[1]}};
+	(void)arg;
+	give_up_asked = *what;
+	tool_answer(request, -ENOENT, "");
+}
+
+static uint32_t ask_by(uint16_t type, const uint64_t token[2])
+{
+	struct session_msg msg = {.type = type,
+				  .flags = SESSION_ZEROS,
+				  .offset = 4096,
+				  .len = 8192,
+				  .token = {token[0], token[1]}};
 	int sock = connect_raw();
 
 	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
@@ -804,6 +816,21 @@ static uint32_t pull_by(const uint64_t token[2])
 	ck_assert(hung_up(sock));
 	close(sock);
 	return msg.result;
+}
+
+static uint32_t pull_by(const uint64_t token[2])
+{
+	return ask_by(SESSION_PULL, token);
+}
+
+/* A token is good once. */
+static uint32_t give_up_by_open(int access_mode)
+{
+	uint64_t token[2];
+
+	ck_assert_int_eq(programs_token(world.programs, 4712, access_mode, getpid(), token, NULL),
+			 0);
+	return ask_by(SESSION_GIVE_UP, token);
 }
 
 START_TEST(a_pull_needs_the_token_of_an_open)
@@ -825,6 +852,14 @@ START_TEST(a_pull_needs_the_token_of_an_open)
 	pull_asked.id = 0;
 	ck_assert_uint_eq(pull_by(token), EPERM); /* it is used */
 	ck_assert_uint_eq(pull_asked.id, 0);
+	ck_assert_uint_eq(give_up_by_open(O_RDWR), EOPNOTSUPP);
+	world_programs_stop();
+	world.tools.give_up = on_give_up;
+	world_programs_start();
+	ck_assert_uint_eq(give_up_by_open(O_RDONLY), EACCES);
+	ck_assert_uint_eq(give_up_asked.id, 0);
+	ck_assert_uint_eq(give_up_by_open(O_RDWR), ENOENT);
+	ck_assert(give_up_asked.id == 4712 && give_up_asked.zeros);
 }
 END_TEST
 

@@ -632,6 +632,20 @@ bool pull_order_end(struct pull_order *order)
 	return true;
 }
 
+int pull_give_up(struct pull *pull, struct seg *seg, bool zeros, uint64_t *count)
+{
+	struct job *job;
+
+	(void)zeros;
+	*count = 0;
+	pthread_mutex_lock(&pull->lock);
+	job = job_find(pull, seg_id(seg));
+	if (job)
+		atomic_store(&job->over, true);
+	pthread_mutex_unlock(&pull->lock);
+	return job ? 0 : -EAGAIN;
+}
+
 int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress)
 {
 	struct job *job;

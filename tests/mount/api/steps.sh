@@ -148,6 +148,53 @@ say
 wait $client || fail "pull: $(cat "$scratch/said.pull" "$scratch/err.pull")"
 exec 7>&-
 
+# The bytes of a segment from 3 MiB on, as read(2) has them; "EIO".
+third() { python3 -c 'import os, sys
+try:
+    print(*os.pread(os.open(sys.argv[1], os.O_RDONLY), 16, 3 << 20))
+except OSError as e:
+    print(e.strerror)' "$1"; }
+has_file() { find "$state/$1/store" -name "$2*" | grep -q .; }
+is_free() { ! has_file "$@"; }
+is_stable() { [ "$(xattr "$1" state)" = stable ]; }
+for name in lost zeros killed; do
+	as=${name/killed/zeros}
+	echo "the rest is given up ($name); the daemon is killed; the source is freed; the next move"
+	"$user" fill "$mnt/a" $name 8
+	id=$(stat -c %i "$mnt/a/a/$name")
+	rampfs-migrate --mode demand "$mnt/a/a/$name" b
+	within 20 test -e "$mnt/b/b/$name"
+	has_file a "$id" || fail "the source has nothing of $name"
+	mkfifo "$scratch/lines.$name"
+	timeout -k 5 120 "$user" give_up "$mnt/b" $name $as <"$scratch/lines.$name" >"$scratch/said.$name" 2>"$scratch/err.$name" &
+	client=$!
+	exec 7>"$scratch/lines.$name"
+	while [ $name = killed ] && ! grep -q "given up" "$scratch/said.$name" && kill -0 $client; do
+		sleep 0.05
+		kill_daemon b || true
+		kill_daemon a || true
+		sleep 0.02
+	done
+	within 20 grep -q "given up" "$scratch/said.$name"
+	kill_daemon b
+	within 20 ls "$mnt/b/.ramp" >"$scratch/ls"
+	case $as in
+	lost) bytes="Input/output error" range=1048576-8388608 ;;
+	*) bytes="0 0 0 0 0 0 0 0 103 18 0 0 0 0 0 0" range=none ;;
+	esac
+	same "$bytes" "$(third "$mnt/b/b/$name")" "what read(2) sees"
+	same "$range" "$(xattr "$mnt/b/b/$name" lost)" "what is lost"
+	within 20 is_stable "$mnt/b/b/$name"
+	within 20 is_free a "$id"
+	say
+	wait $client || fail "$name: $(cat "$scratch/said.$name" "$scratch/err.$name")"
+	exec 7>&-
+	rampfs-migrate --wait "$mnt/b/b/$name" a
+	within 20 test -e "$mnt/a/a/$name"
+	same "$bytes" "$(third "$mnt/a/a/$name")" "what read(2) sees on the next node"
+	rm "$mnt/a/a/$name"
+done
+
 echo "what only its owner may move, and what another program keeps"
 new others
 chmod 666 "$mnt/a/a/others"

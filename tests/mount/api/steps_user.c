@@ -20,6 +20,9 @@
  *		"waits", and continues after a line of its input each time: the first when its source
  *		is silent, the second when it is back
  *
+ *	steps_user give_up MOUNT NAME lost|zeros
+ *		pulls the first MiB of what `fill` made, gives the rest up, and looks at it
+ *
  * Exit status 0: all was as it must be.
  */
 #include <errno.h>
@@ -346,6 +349,34 @@ static void pull(const char *mount, const char *name)
 	ramp_close(ramp);
 }
 
+static void give_up(const char *mount, const char *name, bool zeros)
+{
+	const int flags = zeros ? RAMP_ZEROS : 0;
+	struct ramp_segment *s = NULL, *reader = NULL;
+	struct ramp_cluster *ramp;
+	uint64_t *words;
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_get(ramp, name, RAMP_READ_ONLY, &reader) == 0);
+	CHECK(ramp_give_up_rest(reader, flags) == -EACCES && ramp_error()[0]);
+	ramp_put(reader);
+	CHECK(ramp_get(ramp, name, 0, &s) == 0);
+	words = ramp_data(s);
+	CHECK(ramp_give_up_rest(s, 2) == -EINVAL);
+	CHECK(ramp_pull(s, 0, MIB, 60000) == 0);
+	CHECK(ramp_give_up_rest(s, flags) == 0 && !ramp_error()[0]);
+	CHECK(ramp_give_up_rest(s, 0) == 0); /* nothing is missing any more */
+	check_words(words, 0, MIB);
+	CHECK(load(words + 3 * MIB / 8 + 1) == (zeros ? 0 : -1));
+	CHECK(ramp_pull(s, 0, 0, 20000) == (zeros ? 0 : -EIO));
+	if (zeros)
+		words[3 * MIB / 8 + 1] = 4711;
+	say_and_wait("given up");
+	check_words(words, 0, MIB);
+	CHECK(load(words + 3 * MIB / 8 + 1) == (zeros ? 4711 : -1));
+	ramp_put(s);
+	ramp_close(ramp);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_bus};
@@ -361,6 +392,8 @@ int main(int argc, char **argv)
 		receive(argv[2], argv[3], atoi(argv[4]));
 	else if (argc == 5 && !strcmp(argv[1], "fill"))
 		fill(argv[2], argv[3], strtoul(argv[4], NULL, 10));
+	else if (argc == 5 && !strcmp(argv[1], "give_up"))
+		give_up(argv[2], argv[3], !strcmp(argv[4], "zeros"));
 	else if (argc == 4 && !strcmp(argv[1], "pull"))
 		pull(argv[2], argv[3]);
 	else
