@@ -64,7 +64,7 @@ begin_pull() { # NAME SEED
 		move "$1" a b --mode demand
 		rampfs-run "$build/tests/bytes" slowly "$mnt/b/b/$1" $mib "$2" &
 		reader=$!
-		within 60 eval '[ "$(from b a rdma_read_bytes_total)" -gt '"$was"' ] || ! kill -0 $reader 2>/dev/null'
+		within 120 eval '[ "$(from b a rdma_read_bytes_total)" -gt '"$was"' ] || ! kill -0 $reader 2>/dev/null'
 		if grep -q " pulling from .*, [1-9]" "$mnt/b/.ramp/status" && [ "$(from b a rdma_read_bytes_total)" -gt "$was" ]; then
 			return
 		fi

@@ -17,7 +17,7 @@ source_is_idle() {
 		ticks=$(serves a) to=$((page - 1000))
 		while [ $((page -= 5)) -gt $to ]; do ask reader load $page >"$scratch/said"; done
 		ticks=$(($(serves a) - ticks)) was=$(($(from b a rdma_reads_total) - was))
-		echo "$was READs for 200 page faults; the source's serve threads took $ticks ticks"
+		echo "$was of 199 page faults came by RDMA; the source's serve threads took $ticks ticks"
 		if [ $was -ge 190 ] && [ "$(from b a rdma_reads_again_total)" = "$again" ]; then
 			same 0 $ticks "ticks of the source's serve threads"
 			return
