@@ -52,6 +52,7 @@ struct agent_session {
 	uint32_t swap_parts;
 	int swap_event;
 	long swap_result;
+	_Atomic uint32_t swap_owner; /* a futex: lends that thread the agent's priority */
 	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
 	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
 	struct move_guard guard;

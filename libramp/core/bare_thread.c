@@ -40,14 +40,16 @@ int bare_thread_begin(int (*fn)(void *arg), void *arg, void *top, _Atomic uint32
 			 : "0"((long)SYS_clone), "D"((uint64_t)FLAGS), "S"(words), "d"((uint64_t)0),
 			   "r"(ctid), "r"(tls), [end] "i"(SYS_exit)
 			 : "rcx", "r11", "memory");
-	return result < 0 ? (int)-result : 0;
+	return (int)result;
 }
 
 #else
 
 int bare_thread_begin(int (*fn)(void *arg), void *arg, void *top, _Atomic uint32_t *alive)
 {
-	return clone(fn, top, FLAGS, arg, NULL, NULL, alive) < 0 ? errno : 0;
+	int tid = clone(fn, top, FLAGS, arg, NULL, NULL, alive);
+
+	return tid < 0 ? -errno : tid;
 }
 
 #endif

@@ -110,10 +110,10 @@ int move_guard_begin(struct move_guard *guard, int sock, int uffd)
 	guard->alive = 1;
 	code = bare_thread_begin(guard_main, guard, guard->stack + GUARD_STACK_BYTES,
 				 &guard->alive);
-	if (code) {
+	if (code < 0) {
 		guard->alive = 0;
 		close(guard->event);
-		return code;
+		return -code;
 	}
 	guard->begun = true;
 	return 0;

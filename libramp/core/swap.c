@@ -15,9 +15,11 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bare_thread.h"
+#include "base/clock.h"
 #include "fork_gate.h"
 #include "sys.h"
 #include "table.h"
@@ -27,7 +29,27 @@
  * daemon dies first, the calling thread waits there for ever; were that the agent, no thread could
  * send the userfaultfd to the next daemon. So a bare thread does it, which lives for these calls
  * alone: it is not the C library's, runs on the agent's thread pointer and touches nothing of it.
+ *
+ * It begins at normal priority (SCHED_RESET_ON_FORK), and a busy machine would keep it from a processor for
+ * milliseconds. So it owns a futex for which the agent waits at first, and the kernel lends it the agent's
+ * priority. The futex has its number, 0 before that is known, or NO_OWNER when it is through.
  */
+#define NO_OWNER      UINT32_C(1)
+#define LEND_MS	      100u
+#define LOCK_PI_CLOCK 13 /* FUTEX_LOCK_PI2: until a time of CLOCK_MONOTONIC. Linux 5.14 */
+
+static void give_owner_up(struct agent_session *session)
+{
+	uint32_t owner = 0;
+
+	if (atomic_compare_exchange_strong(&session->swap_owner, &owner, NO_OWNER))
+		return;
+	/* The agent waits, or is about to. */
+	if (owner & FUTEX_WAITERS ||
+	    !atomic_compare_exchange_strong(&session->swap_owner, &owner, 0))
+		syscall(SYS_futex, &session->swap_owner, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0);
+}
+
 static int swap_thread(void *arg)
 {
 	struct agent_session *session = arg;
@@ -44,13 +66,27 @@ static int swap_thread(void *arg)
 			session->swap_done = session->swap_ends[i];
 	}
 	syscall(SYS_write, session->swap_event, &one, sizeof(one));
+	give_owner_up(session);
 	syscall(SYS_exit, 0);
 	return 0;
 }
 
+/* Waits for that thread, LEND_MS at most: then the daemon's hanging up is to be noticed. Where the kernel lends
+   nothing this does not wait. */
+static void lend_priority(struct agent_session *session, int tid)
+{
+	uint64_t until_ms = clock_ms() + LEND_MS;
+	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+	uint32_t none = 0;
+
+	if (atomic_compare_exchange_strong(&session->swap_owner, &none, (uint32_t)tid))
+		syscall(SYS_futex, &session->swap_owner, LOCK_PI_CLOCK, 0, &until, NULL, 0);
+}
+
 static int swap_begin(struct agent_session *session, const struct session_msg *msg)
 {
-	int code;
+	int tid;
 
 	session->swap_from = msg->scratch;
 	session->swap_to = msg->addr;
@@ -59,13 +95,15 @@ static int swap_begin(struct agent_session *session, const struct session_msg *m
 	if (session->swap_event < 0)
 		return errno;
 	session->swap_alive = 1;
-	code = bare_thread_begin(swap_thread, session, session->swap_stack + SWAP_STACK_BYTES,
-				 &session->swap_alive);
-	if (code) {
+	session->swap_owner = 0;
+	tid = bare_thread_begin(swap_thread, session, session->swap_stack + SWAP_STACK_BYTES,
+				&session->swap_alive);
+	if (tid < 0) {
 		close(session->swap_event);
-		return code;
+		return -tid;
 	}
 	session->swapping = true;
+	lend_priority(session, tid);
 	return 0;
 }
 

@@ -4,9 +4,11 @@
  *
  * Needs root and /dev/fuse.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -407,6 +409,81 @@ static void come_back_slowly(const char *scenario)
 	finish(&p);
 }
 
+/* Returns how many of a program's threads run at that priority, lent or their own, as /proc shows it. `rr`: gives
+   each of them that one first. -1: that is denied. */
+static int threads_at(pid_t pid, int priority, bool rr)
+{
+	struct sched_param param = {.sched_priority = priority};
+	char path[64], line[512];
+	struct dirent *entry;
+	int count = 0;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	ck_assert_ptr_nonnull(tasks);
+	while (count >= 0 && (entry = readdir(tasks))) {
+		pid_t tid = (pid_t)atoi(entry->d_name);
+		const char *fields;
+		FILE *stat;
+		long shown = 0;
+
+		if (!tid)
+			continue;
+		if (rr && sched_setscheduler(tid, SCHED_RR | SCHED_RESET_ON_FORK, &param)) {
+			count = -1;
+			break;
+		}
+		snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
+		stat = fopen(path, "re");
+		fields = stat && fgets(line, sizeof(line), stat) ? strrchr(line, ')') : NULL;
+		if (fields &&
+		    sscanf(fields,
+			   ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %ld",
+			   &shown) == 1)
+			count += shown == -1 - priority;
+		if (stat)
+			fclose(stat);
+	}
+	closedir(tasks);
+	return count;
+}
+
+/* The thread that puts a segment in its place has the agent's priority, though it began without. */
+START_TEST(the_agent_lends_its_priority_to_a_swap)
+{
+	struct program p = start("restart");
+	bool lent = false;
+	pthread_t thread;
+	int count;
+	void *rc;
+
+	await(&p, "mapped");
+	count = threads_at(p.pid, 30, true);
+	for (int i = 0; count > 0 && !lent && i < 30; i++) {
+		fake_revoke(fake, p.pid);
+		fake_gone(fake, p.pid, "");
+		fake_read_events(fake, false);
+		ck_assert_int_eq(pthread_create(&thread, NULL, put_back, &p), 0);
+		for (int looks = 0; !lent && looks < 200; looks++) {
+			lent = threads_at(p.pid, 30, false) > count;
+			usleep(500);
+		}
+		fake_read_events(fake, true);
+		pthread_join(thread, &rc);
+		ck_assert(!rc);
+		fake_restore(fake, p.pid);
+	}
+	ck_assert(lent || count <= 0);
+	fake_die(fake);
+	fake_wait_session(fake, p.pid);
+	go_on(&p);
+	await(&p, "forked");
+	go_on(&p);
+	finish(&p);
+}
+END_TEST
+
 START_TEST(what_a_program_allows_while_it_is_gone_is_allowed_from_the_first_moment)
 {
 	come_back_slowly("allowed");
@@ -683,6 +760,7 @@ int main(void)
 	tcase_add_test(tc, what_an_attach_has_left_is_not_taken_for_the_next_ones);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
 	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);
+	tcase_add_test(tc, the_agent_lends_its_priority_to_a_swap);
 	tcase_add_test(tc, a_daemon_that_refuses_is_quoted);
 	return driver_run("shim", tc);
 }
