@@ -42,17 +42,19 @@ static bool may_collapse(struct seg *seg, const atomic_bool *stop)
 
 /* Uses a mapping of its own: through one of the whole segment that takes huge pages khugepaged would
    go, which has another notion of nearly full; and the mapping of seg_map keeps the holes. */
-static void collapse(struct seg *seg, uint64_t block)
+static bool collapse(struct seg *seg, uint64_t block)
 {
 	void *at = mapping_of_file(seg, PROT_READ, block, RAMP_HUGE_BYTES);
+	bool huge;
 
 	if (at == MAP_FAILED)
-		return;
-	madvise(at, RAMP_HUGE_BYTES, MADV_COLLAPSE);
+		return false;
+	huge = madvise(at, RAMP_HUGE_BYTES, MADV_COLLAPSE) == 0;
 	munmap(at, RAMP_HUGE_BYTES);
+	return huge;
 }
 
-void collapse_segment(struct seg *seg, const atomic_bool *stop)
+void collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg)
 {
 	uint64_t block = 0, size = seg_size(seg), data = 0, hole = 0;
 	struct data_walk walk = {.seg = seg, .mapped = size};
@@ -73,8 +75,8 @@ void collapse_segment(struct seg *seg, const atomic_bool *stop)
 			block = data;
 		for (; block < hole && block + RAMP_HUGE_BYTES <= size && may_collapse(seg, stop);
 		     block += RAMP_HUGE_BYTES)
-			if (nearly_full(base + block))
-				collapse(seg, block);
+			if (nearly_full(base + block) && collapse(seg, block) && fn)
+				fn(arg, seg, block);
 	}
 	munmap(base, size);
 }

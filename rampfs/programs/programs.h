@@ -262,6 +262,10 @@ uint32_t programs_split(struct programs *programs, struct seg *seg, const struct
 /* Ends the watch. Blocks shortly. */
 void programs_unwatch(struct programs *programs, struct seg *seg);
 
+/* Maps 2 MiB that are a huge page of the file, from `offset` on, as one in each program that has them mapped by small
+   entries, as far as the kernel does. Not where the segment moves or is pulled. Blocks shortly. */
+void programs_map_huge(struct programs *programs, struct seg *seg, uint64_t offset);
+
 /* Returns true while any process of this machine maps the segment's file, or can't be looked into.
    Blocks (asks /proc; up to 3 s). */
 bool programs_mapped(struct programs *programs, struct seg *seg);

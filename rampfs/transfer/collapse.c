@@ -22,6 +22,12 @@ struct collapse {
 
 static void collapse_next(struct transfers *t);
 
+/* Programs that have touched it while it was pulled have small entries. */
+static void collapsed(void *arg, struct seg *seg, uint64_t offset)
+{
+	programs_map_huge(arg, seg, offset);
+}
+
 static void collapse_work(void *arg)
 {
 	struct collapse *c = arg;
@@ -32,7 +38,7 @@ static void collapse_work(void *arg)
 		return;
 	record_get(seg, &record);
 	if (record.kind == RECORD_OWNED) /* else it has left, and may be coming back */
-		collapse_segment(seg, &c->t->collapse_stop);
+		collapse_segment(seg, &c->t->collapse_stop, collapsed, c->t->programs);
 	seg_put(seg);
 }
 

@@ -320,21 +320,21 @@ START_TEST(full_blocks_are_collapsed_and_scattered_ones_are_not)
 	taken = memory_blocks_bytes(seg);
 	ck_assert_uint_eq(taken, (512 + 256 + 1) * PAGE);
 
-	collapse_segment(seg, &stop);
+	collapse_segment(seg, &stop, NULL, NULL);
 	ck_assert_uint_eq(collapses_asked, 0);
 	atomic_store(&stop, false);
 	seg_set_leaving(seg, true);
-	collapse_segment(seg, &stop);
+	collapse_segment(seg, &stop, NULL, NULL);
 	ck_assert_uint_eq(collapses_asked, 0);
 	seg_set_leaving(seg, false);
-	collapse_segment(seg, &stop);
+	collapse_segment(seg, &stop, NULL, NULL);
 	ck_assert_uint_eq(collapses_asked, 1);
 	ck_assert_uint_eq(memory_blocks_bytes(seg), taken);
 
 	ck_assert_int_eq(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 	/* again if the kernel had no huge page just then */
 	for (int tries = 50; huge_bytes(seg) < 2 * MIB && tries; tries--) {
-		collapse_segment(seg, &stop);
+		collapse_segment(seg, &stop, NULL, NULL);
 		usleep(1000);
 	}
 	ck_assert_uint_ge(huge_bytes(seg), 2 * MIB);
@@ -601,7 +601,7 @@ START_TEST(what_is_populated_is_found_without_the_files_lock)
 	ck_assert_uint_eq(unlisted_after, unlisted_before);
 	ck_assert_uint_eq(look_at_all(seg, after, 2 * RUNS), n_before);
 	ck_assert_mem_eq(after, before, n_before * sizeof(before[0]));
-	collapse_segment(seg, &stop);
+	collapse_segment(seg, &stop, NULL, NULL);
 	lock_let_go(&keeper);
 	done(seg);
 }

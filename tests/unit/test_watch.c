@@ -96,7 +96,7 @@ START_TEST(a_look_finds_what_was_stored_into_since)
 }
 END_TEST
 
-/* Does as the window: stores are watched between it and the check whether it may move. */
+/* As in a window: stores are watched since it was asked whether the segment may move. */
 static void freeze(struct attached *x)
 {
 	must(programs_prelook(world.programs, x->seg, &err), &err);
@@ -351,6 +351,25 @@ START_TEST(where_all_huge_pages_are_stored_into_none_is_split)
 }
 END_TEST
 
+/* A touch while its mapping is in parts leaves a small entry, as one does while pages are pulled. */
+START_TEST(what_the_file_has_as_a_huge_page_is_mapped_as_one)
+{
+	struct attached x = huge();
+
+	programs_unwatch(world.programs, x.seg);
+	ordered(&x, (struct prog_order){
+			    .op = PROG_MPROTECT, .len = RAMP_PAGE_BYTES, .prot = PROT_READ});
+	store(&x, STORED);
+	ordered(&x, (struct prog_order){.op = PROG_MPROTECT, .prot = PROT_READ | PROT_WRITE});
+	store(&x, STORED + 1);
+	ck_assert(!is_huge(&x, 0));
+	programs_map_huge(world.programs, x.seg, 0);
+	ck_assert(is_huge(&x, 0));
+	ck_assert_uint_eq(prog_load(&x.prog, at_page(&x, STORED) + 8), STORED + 1);
+	world_detached(&x);
+}
+END_TEST
+
 static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, a_look_finds_what_was_stored_into_since);
@@ -358,6 +377,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_program_that_comes_makes_all_count);
 	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);
 	tcase_add_test(tc, where_all_huge_pages_are_stored_into_none_is_split);
+	tcase_add_test(tc, what_the_file_has_as_a_huge_page_is_mapped_as_one);
 }
 
 int main(int argc, char **argv)

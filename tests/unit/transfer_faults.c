@@ -31,8 +31,8 @@ int __real_populated_list(struct seg *seg, struct data_range *ranges, uint32_t m
 			  uint64_t *populated_bytes, struct ramp_err *err);
 int __wrap_populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err);
-void __real_collapse_segment(struct seg *seg, const atomic_bool *stop);
-void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop);
+void __real_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg);
+void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg);
 
 enum what fault_hit(uint32_t point)
 {
@@ -164,9 +164,9 @@ int __wrap_reserve_memory(struct seg *seg, uint64_t size_bytes, const struct dat
 	return __real_reserve_memory(seg, size_bytes, ranges, count, slack_bytes, err);
 }
 
-void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop)
+void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg)
 {
 	while (atomic_load(&world->hold_collapse) && !atomic_load(stop))
 		usleep(1000);
-	__real_collapse_segment(seg, stop);
+	__real_collapse_segment(seg, stop, fn, arg);
 }

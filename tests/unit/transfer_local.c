@@ -168,6 +168,13 @@ uint32_t programs_split(struct programs *programs, struct seg *seg, const struct
 	return 0;
 }
 
+void programs_map_huge(struct programs *programs, struct seg *seg, uint64_t offset)
+{
+	(void)programs;
+	(void)seg;
+	(void)offset;
+}
+
 void programs_unwatch(struct programs *programs, struct seg *seg)
 {
 	(void)programs;

@@ -100,15 +100,18 @@ static void collapse_one(const struct mapping_ref *ref, uint64_t page)
 	syscall(SYS_process_madvise, ref->client->pidfd, &huge, 1, MADV_COLLAPSE, 0);
 }
 
+void split_undo_at(const struct mapping_ref *refs, size_t count, uint64_t page)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!refs[i].gone)
+			collapse_one(&refs[i], page);
+}
+
 void split_undo(const struct mapping_ref *refs, size_t count, const struct page_set *split)
 {
-	for (size_t i = 0; i < count; i++) {
-		uint64_t at = 0, first, run;
+	uint64_t at = 0, first, run;
 
-		if (!refs[i].writable || refs[i].gone)
-			continue;
-		for (; (run = page_set_next(split, at, &first)); at = first + run)
-			for (uint64_t page = first; page < first + run; page++)
-				collapse_one(&refs[i], page);
-	}
+	for (; (run = page_set_next(split, at, &first)); at = first + run)
+		for (uint64_t page = first; page < first + run; page++)
+			split_undo_at(refs, count, page);
 }

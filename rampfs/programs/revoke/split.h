@@ -20,6 +20,7 @@ struct mapping_ref;
 uint32_t split_huge(const struct mapping_ref *refs, size_t count, const struct page_set *before,
 		    const struct page_set *now, struct page_set *split);
 /* Has those in `split` mapped by huge pages again, as far as the kernel does; the attachments are not watched any more. */
+void split_undo_at(const struct mapping_ref *refs, size_t count, uint64_t page);
 void split_undo(const struct mapping_ref *refs, size_t count, const struct page_set *split);
 
 #endif

@@ -357,6 +357,23 @@ uint32_t programs_split(struct programs *p, struct seg *seg, const struct page_s
 	return split;
 }
 
+void programs_map_huge(struct programs *p, struct seg *seg, uint64_t offset)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	struct mapping_ref *refs = NULL;
+	size_t count = 0;
+
+	if (!mseg)
+		return;
+	pthread_mutex_lock(&mseg->change);
+	if (!mseg->watch && mseg->state == MSEG_OPEN && !mseg_armed(mseg) &&
+	    !mseg_refs(mseg, &refs, &count))
+		split_undo_at(refs, count, offset / RAMP_PAGE_BYTES);
+	pthread_mutex_unlock(&mseg->change);
+	mapping_refs_free(refs, count);
+	mseg_put(p, mseg);
+}
+
 void programs_unwatch(struct programs *p, struct seg *seg)
 {
 	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
