@@ -48,6 +48,39 @@ static const struct data_range *data_of(const struct move *m, uint32_t *count)
 	return r->ranges ? r->ranges : m->ranges;
 }
 
+/* Adds data that is not in the list that the target has read by: it may have come after that was made,
+   and before stores were watched. */
+static int add_new_data(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+	uint32_t k = 0;
+
+	if (!r->ranges || !r->n_ranges)
+		return 0;
+	if (page_set_fit(&r->stored, page_count(r->ranges[r->n_ranges - 1].offset +
+						r->ranges[r->n_ranges - 1].len)))
+		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
+	for (uint32_t i = 0; i < r->n_ranges; i++) {
+		uint64_t at = r->ranges[i].offset, end = at + r->ranges[i].len;
+
+		while (at < end) {
+			uint64_t from = end, to = end;
+
+			while (k < m->n_ranges && m->ranges[k].offset + m->ranges[k].len <= at)
+				k++;
+			if (k < m->n_ranges && m->ranges[k].offset < end) {
+				from = m->ranges[k].offset;
+				to = from + m->ranges[k].len;
+			}
+			if (at < from)
+				page_set_add(&r->stored, at / RAMP_PAGE_BYTES,
+					     page_count(from) - at / RAMP_PAGE_BYTES);
+			at = to;
+		}
+	}
+	return 0;
+}
+
 /* Adds what the daemon has stored into for others. Where that is not known, or another process has cut the
    file, every page counts: holes as well, where the target may have bytes of before. */
 static int add_own_stores(struct move *m)
@@ -210,6 +243,8 @@ int rounds_look(struct move *m)
 		return rc;
 	ranges = data_of(m, &count);
 	rc = programs_stored(m->t->programs, m->seg, ranges, count, &r->stored, &m->work_err);
+	if (!rc)
+		rc = add_new_data(m);
 	/* After the page tables: a store that is under way is noted when it is done. */
 	if (!rc)
 		rc = add_own_stores(m);

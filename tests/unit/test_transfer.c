@@ -795,6 +795,22 @@ START_TEST(a_round_follows_a_round)
 }
 END_TEST
 
+/* While the target takes room: the list was made before, and stores are watched after. */
+START_TEST(data_comes_before_stores_are_watched)
+{
+	ramp_segment_t id = world_segment(A, "x", 1200, 600);
+	int ask;
+
+	world_hold_reservation(B);
+	ask = world_ask(A, id, B, 20000, false);
+	world_wait_reservation(B);
+	world_fill_holes(id);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+}
+END_TEST
+
 /* A process has pages pinned: before the first round, after it, or memory is short in the window. */
 START_TEST(a_look_fails)
 {
@@ -844,6 +860,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_test(tc, a_round_follows_a_round);
+	tcase_add_test(tc, data_comes_before_stores_are_watched);
 	tcase_add_test(tc, a_look_fails);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);

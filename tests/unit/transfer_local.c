@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "memory/pages.h"
 #include "transfer_world.h"
 
@@ -118,19 +119,23 @@ static int add_stored(ramp_segment_t id, const struct data_range *ranges, uint32
 int programs_watch(struct programs *programs, struct seg *seg, const struct data_range *ranges,
 		   uint32_t count, struct ramp_err *err)
 {
+	off_t data, hole = 0;
+
 	(void)programs;
+	(void)ranges;
+	(void)count;
 	if (fault_hit(POINT(AT_WATCH, 0)) == DO_DROP)
 		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
 	atomic_fetch_add(&world->watches, 1);
 	atomic_store(looks(seg_id(seg)), 0);
 	page_set_clear(known(seg_id(seg)));
-	for (uint32_t i = 0; i < count; i++) {
-		uint64_t first = ranges[i].offset / RAMP_PAGE_BYTES;
-		uint64_t pages = ranges[i].len / RAMP_PAGE_BYTES;
-
-		if (page_set_fit(known(seg_id(seg)), first + pages))
+	/* Not in `ranges`, perhaps: it came after the list was made. */
+	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
+		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
+		if (page_set_fit(known(seg_id(seg)), page_count((uint64_t)hole)))
 			return ramp_err_sys(err, ENOMEM, "a watch");
-		page_set_add(known(seg_id(seg)), first, pages);
+		page_set_add(known(seg_id(seg)), (uint64_t)data / RAMP_PAGE_BYTES,
+			     page_count((uint64_t)(hole - data)));
 	}
 	return 0;
 }
