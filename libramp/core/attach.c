@@ -124,7 +124,7 @@ static int attach_once(struct attach *a, const struct session_msg *request,
 /* Makes a range that the agent has mapped the program's. Other pending ranges belong to an attach
    that was given up, and have no access; one of them is taken along only where it can't be cut
    off. */
-static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
+static void own_pending(const struct attach *a, uint64_t extent, uint64_t start, uint64_t end)
 {
 	uint32_t first, last;
 
@@ -133,11 +133,13 @@ static void own_pending(const struct attach *a, uint64_t start, uint64_t end)
 		first = 0;
 		last = table.ranges.n;
 	}
-	for (uint32_t i = 0; i < table.ranges.n; i++) {
+	for (uint32_t i = first; i < last; i++)
+		table.ranges.at[i].flags &= (uint8_t)~RANGE_PENDING;
+	/* All of the segment lies in its extent. */
+	for (uint32_t i = ranges_first(&table.ranges, extent);
+	     i < table.ranges.n && table.ranges.at[i].addr < a->end_max; i++) {
 		struct range *r = &table.ranges.at[i];
 
-		if (i >= first && i < last)
-			r->flags &= (uint8_t)~RANGE_PENDING;
 		if (r->segment == a->segment && r->session == a->session)
 			r->end_max = a->end_max;
 	}
@@ -167,7 +169,7 @@ static int attach_part(struct attach *a, uint64_t offset, uint64_t len, uint32_t
 	}
 	a->reason[0] = '\0';
 	a->end_max = answer.addr - offset + answer.all;
-	own_pending(a, answer.addr, answer.addr + len);
+	own_pending(a, answer.addr - offset, answer.addr, answer.addr + len);
 	*at = answer.addr;
 	return 0;
 }
@@ -219,7 +221,7 @@ static int widen_next(const struct attach *a, uint64_t from, struct range *piece
 		*piece = *r;
 		rc = table_protect(r, prot);
 	}
-	ranges_join(&table.ranges);
+	ranges_join_near(&table.ranges, from, a->end);
 	futex_unlock(&table.lock);
 	return rc;
 }

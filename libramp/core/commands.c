@@ -79,7 +79,7 @@ static int note_mapped(const struct range *range)
 	table_pieces(range->addr, range->len, &i, &last);
 	for (; i < last; i++)
 		table.ranges.at[i].flags &= (uint8_t)~RANGE_GONE;
-	ranges_join(&table.ranges);
+	ranges_join_near(&table.ranges, range->addr, end);
 	while (ranges_gap(&table.ranges, range->addr, end, &start, &stop)) {
 		gap.addr = start;
 		gap.len = stop - start;

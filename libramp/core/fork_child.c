@@ -111,10 +111,6 @@ void fork_child_forget_all(int session)
 {
 	futex_lock(&table.lock);
 	fork_child_unmap(session);
-	for (uint32_t i = 0; i < table.ranges.n;)
-		if (table.ranges.at[i].session == session)
-			ranges_remove(&table.ranges, i);
-		else
-			i++;
+	ranges_remove_session(&table.ranges, (uint8_t)session);
 	futex_unlock(&table.lock);
 }

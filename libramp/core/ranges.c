@@ -83,6 +83,16 @@ void ranges_remove(struct ranges *t, uint32_t index)
 	memmove(&t->at[index], &t->at[index + 1], (t->n - index) * sizeof(t->at[0]));
 }
 
+void ranges_remove_session(struct ranges *t, uint8_t session)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < t->n; i++)
+		if (t->at[i].session != session)
+			t->at[kept++] = t->at[i];
+	t->n = kept;
+}
+
 bool ranges_gap(const struct ranges *t, uint64_t start, uint64_t end, uint64_t *gap_start,
 		uint64_t *gap_end)
 {
@@ -112,16 +122,37 @@ static bool alike(const struct range *a, const struct range *b)
 	       a->flags == b->flags;
 }
 
-void ranges_join(struct ranges *t)
+/* Joins those of [first, last) with each other. */
+static void join(struct ranges *t, uint32_t first, uint32_t last)
 {
-	uint32_t kept = 0;
+	uint32_t kept = first;
 
-	for (uint32_t i = 1; i < t->n; i++) {
+	if (first >= last)
+		return;
+	for (uint32_t i = first + 1; i < last; i++) {
 		if (alike(&t->at[kept], &t->at[i]))
 			t->at[kept].len += t->at[i].len;
-		else
-			t->at[++kept] = t->at[i];
+		else if (++kept != i)
+			t->at[kept] = t->at[i];
 	}
-	if (t->n)
-		t->n = kept + 1;
+	kept++;
+	if (kept == last)
+		return;
+	memmove(&t->at[kept], &t->at[last], (t->n - last) * sizeof(t->at[0]));
+	t->n -= last - kept;
+}
+
+void ranges_join(struct ranges *t)
+{
+	join(t, 0, t->n);
+}
+
+void ranges_join_near(struct ranges *t, uint64_t start, uint64_t end)
+{
+	uint32_t first = ranges_first(t, start), last = first;
+
+	first -= first > 0;
+	while (last < t->n && t->at[last].addr < end)
+		last++;
+	join(t, first, last < t->n ? last + 1 : last);
 }

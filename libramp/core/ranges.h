@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RANGES_MAX 8192
+#define RANGES_MAX 32768 /* pages of it that are not used are not touched */
 
 #define RANGE_PENDING (1u << 0) /* the agent has mapped it, its attach is not finished yet */
 #define RANGE_GONE    (1u << 1) /* an empty file is in its place: a touch is SIGBUS */
@@ -47,6 +47,8 @@ int ranges_add(struct ranges *t, const struct range *range);
  */
 int ranges_isolate(struct ranges *t, uint64_t start, uint64_t end, uint32_t *first, uint32_t *last);
 void ranges_remove(struct ranges *t, uint32_t index);
+/* Removes all of one session. */
+void ranges_remove_session(struct ranges *t, uint8_t session);
 /* Finds the first part of [start, end) that no range covers. Returns true, and its bounds. */
 bool ranges_gap(const struct ranges *t, uint64_t start, uint64_t end, uint64_t *gap_start,
 		uint64_t *gap_end);
@@ -54,5 +56,7 @@ bool ranges_gap(const struct ranges *t, uint64_t start, uint64_t end, uint64_t *
 const struct range *ranges_of(const struct ranges *t, uint8_t session, uint64_t segment);
 /* Joins neighbours that differ in nothing but their address. */
 void ranges_join(struct ranges *t);
+/* The same where [start, end), and nothing else, has changed since they were joined. */
+void ranges_join_near(struct ranges *t, uint64_t start, uint64_t end);
 
 #endif

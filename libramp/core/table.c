@@ -20,6 +20,7 @@ int table_add(const struct range *range)
 
 	if (rc)
 		return rc;
+	table.pending |= range->flags & RANGE_PENDING;
 	if (table.low == 0 || range->addr < table.low)
 		table.low = range->addr;
 	if (range->addr + range->len > table.high)
@@ -72,7 +73,6 @@ static int release_pieces(uint32_t i, uint32_t last, int session)
 		}
 		ranges_remove(&table.ranges, i);
 	}
-	ranges_join(&table.ranges);
 	return worst;
 }
 
@@ -81,7 +81,11 @@ int table_release_of(uint64_t start, uint64_t end, uint8_t session)
 	uint32_t i, last;
 	int rc = ranges_isolate(&table.ranges, start, end, &i, &last);
 
-	return rc ? rc : release_pieces(i, last, session);
+	if (rc)
+		return rc;
+	rc = release_pieces(i, last, session);
+	ranges_join_near(&table.ranges, start, end);
+	return rc;
 }
 
 int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length))
@@ -100,6 +104,7 @@ int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, si
 		at = gap_end;
 	}
 	rc = release_pieces(i, last, ANY);
+	ranges_join_near(&table.ranges, start, end);
 	return rc ? rc : worst;
 }
 
@@ -119,7 +124,7 @@ void table_lock_settled(void)
 /* A range that an agent has mapped late belongs to no attach, and has no access. */
 void table_drop_pending_locked(void)
 {
-	for (uint32_t i = 0; i < table.ranges.n;) {
+	for (uint32_t i = table.pending ? 0 : table.ranges.n; i < table.ranges.n;) {
 		struct range *r = &table.ranges.at[i];
 
 		if (!(r->flags & RANGE_PENDING)) {
@@ -129,6 +134,7 @@ void table_drop_pending_locked(void)
 		sys_munmap(r->addr, r->len);
 		ranges_remove(&table.ranges, i);
 	}
+	table.pending = false;
 }
 
 void table_drop_pending(void)

@@ -20,6 +20,7 @@ struct mapping_table {
 	struct futex_lock lock;
 	_Atomic uint64_t low, high; /* low 0: nothing yet */
 	struct ranges ranges;	    /* protected by lock */
+	bool pending;		    /* the same: some ranges may be PENDING */
 	/* How many segments agents are putting in their place, without the lock; begun under it. */
 	_Atomic uint32_t swaps;
 };

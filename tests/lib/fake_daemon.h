@@ -16,7 +16,7 @@
 
 #define SEGMENT_BYTES (UINT64_C(4) << 20)
 #define EXTENT_ADDR   UINT64_C(0x200040000000)
-#define EXTENT_BYTES  (UINT64_C(64) << 20)
+#define EXTENT_BYTES  (UINT64_C(256) << 20)
 
 struct fake;
 

@@ -16,7 +16,7 @@
 
 #define PAGE	      4096ul
 #define SEGMENT_BYTES (4ul << 20)
-#define EXTENT_BYTES  (64ul << 20)
+#define EXTENT_BYTES  (256ul << 20)
 #define RW	      (PROT_READ | PROT_WRITE)
 
 /* The segment; a scenario may continue with another. */
@@ -52,7 +52,7 @@ bool comes_back(volatile unsigned char *at);
    its first LARGE_PAGES pages, each of the next PIECES one page. */
 volatile unsigned char *map_all_pieces(void);
 #define LARGE_PAGES 8u
-#define PIECES	    8190u
+#define PIECES	    32766u
 /* Reports the progress on stdout and waits for a line on stdin. */
 void meet(const char *where);
 /* Waits for a child that must exit 0. */

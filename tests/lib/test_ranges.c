@@ -138,10 +138,25 @@ START_TEST(a_full_table_refuses_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(as_many_pieces_as_a_process_can_have_mappings_for_find_room)
+{
+	ck_assert_uint_ge(RANGES_MAX, 32768);
+	for (uint64_t i = 0; i < 32768; i++)
+		add(i * 2, 1);
+	for (uint32_t i = 0; i < t.n; i += 3)
+		t.at[i].session = 1;
+	ranges_remove_session(&t, 1);
+	ck_assert_uint_eq(t.n, 32768 - (32768 + 2) / 3);
+	for (uint32_t i = 0; i < t.n; i++)
+		ck_assert_uint_eq(t.at[i].session, 0);
+}
+END_TEST
+
 /* Compares the table with a plain array that holds a count for every page. */
 START_TEST(random_counting_agrees_with_a_page_map)
 {
 	static unsigned int model[200];
+	static struct ranges joined;
 	uint32_t first, last;
 
 	memset(model, 0, sizeof(model));
@@ -161,7 +176,10 @@ START_TEST(random_counting_agrees_with_a_page_map)
 		}
 		while (more && ranges_gap(&t, start, end, &from, &to))
 			add((from - BASE) / PAGE, (to - from) / PAGE);
-		ranges_join(&t);
+		ranges_join_near(&t, start, end);
+		joined = t; /* nothing is left to join elsewhere */
+		ranges_join(&joined);
+		ck_assert_uint_eq(joined.n, t.n);
 		for (uint64_t i = at; i < at + n; i++)
 			model[i] = more ? model[i] + 1 : model[i] - (model[i] > 0);
 	}
@@ -187,6 +205,7 @@ int main(void)
 	tcase_add_test(tc, isolate_of_a_hole_is_empty);
 	tcase_add_test(tc, gaps_are_found_one_after_the_other);
 	tcase_add_test(tc, join_undoes_a_cut_but_keeps_differences);
+	tcase_add_test(tc, as_many_pieces_as_a_process_can_have_mappings_for_find_room);
 	tcase_add_test(tc, a_full_table_refuses_and_changes_nothing);
 	tcase_add_test(tc, random_counting_agrees_with_a_page_map);
 	suite_add_tcase(suite, tc);

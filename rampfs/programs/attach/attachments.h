@@ -6,7 +6,7 @@
 
 #include "mapped_segment.h"
 
-#define RANGES_MAX 8192u /* attachments of one segment in one process, at most */
+#define RANGES_MAX 32768u /* attachments of one segment in one process, at most */
 
 /* Looks into /proc for the client's mappings of mseg and puts them into the table; registers new
    ones if they must be. change is held. -E2BIG: more than RANGES_MAX attachments. */
