@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "transport/peers/join.h"
 
 void plan_free(struct plan *plan)
@@ -71,7 +72,7 @@ static int own_words(const struct mkfs_options *o, const struct config_cluster *
 	own->voter = false;
 	if (o->address)
 		snprintf(own->address, sizeof(own->address), "%s", o->address);
-	if (o->capacity && config_size(o->capacity, &own->capacity_bytes))
+	if (o->capacity && size_parse(o->capacity, &own->capacity_bytes))
 		return ramp_err_set(err, EINVAL, "--capacity: not a size like 512M or 8G: %s",
 				    o->capacity);
 	if (o->capacity && own->capacity_bytes < CONFIG_CAPACITY_MIN)

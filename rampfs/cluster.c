@@ -233,7 +233,8 @@ static int open_peers(struct cluster *c, struct ramp_err *err)
 				      .arg = c};
 	struct transport_config tp = {.loop = c->config.loop,
 				      .choice = c->config.transport,
-				      .streams = c->config.streams};
+				      .streams = c->config.streams,
+				      .limit_bytes_s = c->config.limit_bytes_s};
 	struct node_row self;
 	int rc = meta_node(c->meta, config.self, &self);
 

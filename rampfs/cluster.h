@@ -29,7 +29,8 @@ struct cluster_config {
 	bool living; /* programs wait for what is here: nothing that only others need may end it */
 	ramp_incarnation_t incarnation;
 	enum transport_choice transport;
-	unsigned streams; /* as struct transport_config has it */
+	unsigned streams;	/* as struct transport_config has it */
+	uint64_t limit_bytes_s; /* the same */
 	/* A segment's row has changed, or only its attributes (meta's thread); id 0: the membership
 	   has, or anything (control loop). */
 	void (*row_changed)(void *arg, ramp_segment_t id, bool attributes);

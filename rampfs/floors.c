@@ -65,6 +65,8 @@ static int open_cluster(struct floors *f, struct ramp_err *err)
 					      .incarnation = store_incarnation(f->store),
 					      .transport = f->config.transport,
 					      .streams = f->config.streams,
+					      .limit_bytes_s =
+						      f->config.daemon->options->limit_sent,
 					      .row_changed = on_row_changed,
 					      .rows_restored = on_rows_restored,
 					      .node_fenced = on_node_fenced,
@@ -101,6 +103,7 @@ static int open_transfers(struct floors *f, struct ramp_err *err)
 					  .tp = f->cluster.tp,
 					  .programs = f->programs,
 					  .serve = f->serve,
+					  .limit_bytes_s = f->config.daemon->options->limit_sent,
 					  .rollback_auto = f->config.daemon->options->rollback_auto,
 					  .quiesce_ms =
 						  (uint32_t)f->config.daemon->options->quiesce_ms};
@@ -108,6 +111,7 @@ static int open_transfers(struct floors *f, struct ramp_err *err)
 				   .programs = f->programs,
 				   .tp = f->cluster.tp,
 				   .streams = f->config.streams,
+				   .limit_bytes_s = f->config.daemon->options->limit_received,
 				   .finished = transfers_pull_finished};
 	int rc = transfers_open(&config, &f->transfers, err);
 

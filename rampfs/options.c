@@ -9,6 +9,7 @@
 #include <sys/mount.h>
 
 #include "base/cpu_weight.h"
+#include "base/rate.h"
 
 const char options_usage[] =
 	"Usage: rampfs [-f] [-d] [-o OPTION[,OPTION]...] STATE_DIR MOUNTPOINT\n"
@@ -48,6 +49,11 @@ const char options_mount_usage[] =
 	"  threads=N               of the pool that answers requests (1 to 64, default 8)\n"
 	"  nice=N                  of what moves pages between nodes, beside other programs\n"
 	"                          (-20 to 19, default -15; page faults go before all)\n"
+	"  limit=SENT[:RECEIVED]   bytes a second, at most, of pages that go ahead of need: what "
+	"this\n"
+	"                          node sends to others, and what it reads of them (default: as\n"
+	"                          much); as 200M, at least 1M, or none (default); pages that\n"
+	"                          programs wait for are never limited\n"
 	"and of mount(8): ro, rw, exec, noexec, noatime, nodiratime, relatime, strictatime,\n"
 	"lazytime, sync, async, dirsync, silent, user, users, nouser, defaults, auto, noauto,\n"
 	"nofail, _netdev, comment=, x-*. nosuid, nodev, allow_other and default_permissions are\n"
@@ -101,6 +107,36 @@ static int parse_log(struct daemon_options *o, const char *value)
 	if (strlen(value) >= sizeof(o->log))
 		return -EINVAL;
 	strcpy(o->log, value);
+	return 0;
+}
+
+static int parse_rate(const char *value, size_t len, uint64_t *bytes_s)
+{
+	char text[32];
+
+	if (len >= sizeof(text))
+		return -EINVAL;
+	memcpy(text, value, len);
+	text[len] = 0;
+	*bytes_s = 0;
+	return strcmp(text, "none") == 0 ? 0 : rate_parse(text, bytes_s);
+}
+
+static int parse_limit(struct daemon_options *o, const char *value, struct ramp_err *err)
+{
+	size_t sent = strcspn(value, ":");
+	const char *received = value[sent] ? value + sent + 1 : NULL;
+	int rc = parse_rate(value, sent, &o->limit_sent);
+
+	o->limit_received = o->limit_sent;
+	if (!rc && received)
+		rc = parse_rate(received, strlen(received), &o->limit_received);
+	if (rc)
+		return ramp_err_set(
+			err, EINVAL,
+			"mount option limit does not take \"%s\": it is SENT or "
+			"SENT:RECEIVED, each bytes a second as 200M, at least 1M, or none",
+			value);
 	return 0;
 }
 
@@ -173,6 +209,8 @@ static int parse_word(struct daemon_options *o, char *word, struct ramp_err *err
 	if (!value)
 		return unknown_word(o, word, err);
 	*value++ = 0;
+	if (strcmp(word, "limit") == 0)
+		return parse_limit(o, value, err);
 	if (strcmp(word, "log") == 0)
 		rc = parse_log(o, value);
 	else if (strcmp(word, "loglevel") == 0)

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "size.h"
+
 #define LINE_MAX_BYTES	   256 /* more than inih takes */
 #define BYTE_ORDER_MARK	   "\xef\xbb\xbf"
 #define USER_ADDRESS_END   UINT64_C(0x7ff000000000)
@@ -36,32 +38,6 @@ static int config_refuse(struct parser *p, int line, const char *reason, const c
 		ramp_err_set(p->err, EINVAL, "%s:%d: %s%s%s%s", p->path, line, reason,
 			     what ? " \"" : "", what ? what : "", what ? "\"" : "");
 	p->failed = true;
-	return 0;
-}
-
-int config_size(const char *text, uint64_t *bytes)
-{
-	static const char units[] = "KMGT";
-	const char *unit;
-	uint64_t v = 0;
-	unsigned shift = 0;
-
-	if (!isdigit((unsigned char)*text))
-		return -EINVAL;
-	for (; isdigit((unsigned char)*text); text++) {
-		if (v > (UINT64_MAX - 9) / 10)
-			return -ERANGE;
-		v = v * 10 + (uint64_t)(*text - '0');
-	}
-	if (*text) {
-		unit = strchr(units, *text);
-		if (!unit || text[1])
-			return -EINVAL;
-		shift = 10 * (unsigned)(unit - units + 1);
-	}
-	if (v > UINT64_MAX >> shift)
-		return -ERANGE;
-	*bytes = v << shift;
 	return 0;
 }
 
@@ -115,7 +91,7 @@ static int parse_arena(struct parser *p, const char *value)
 
 	errno = 0;
 	addr = strtoull(value, &colon, 0);
-	if (errno || colon == value || *colon != ':' || config_size(colon + 1, &len))
+	if (errno || colon == value || *colon != ':' || size_parse(colon + 1, &len))
 		return config_refuse(p, p->line, "arena is ADDRESS:SIZE, not", value);
 	if (addr % RAMP_EXTENT_MIN || len % RAMP_EXTENT_MIN)
 		return config_refuse(p, p->line,
@@ -132,7 +108,7 @@ static int parse_arena(struct parser *p, const char *value)
 
 static int parse_arena_user_max(struct parser *p, const char *value)
 {
-	if (config_size(value, &p->config->arena_user_max))
+	if (size_parse(value, &p->config->arena_user_max))
 		return config_refuse(p, p->line, "not a size like 512M or 8G:", value);
 	if (p->config->arena_user_max < RAMP_EXTENT_MIN)
 		return config_refuse(
@@ -190,7 +166,7 @@ static int parse_node(struct parser *p, const char *key, const char *value)
 	if (strcmp(key, "capacity") == 0) {
 		if (!first_time(p, 1, key))
 			return 0;
-		if (config_size(value, &node->capacity_bytes))
+		if (size_parse(value, &node->capacity_bytes))
 			return config_refuse(p, p->line, "not a size like 512M or 8G:", value);
 		if (node->capacity_bytes < CONFIG_CAPACITY_MIN)
 			return config_refuse(p, p->line, "capacity is less than 16M:", value);

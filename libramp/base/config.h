@@ -73,9 +73,6 @@ void config_doubts(const struct config_node *node, bool here, void (*say)(const 
  */
 char *config_canonical(const struct config_cluster *config);
 
-/* Reads a size such as "8G" or "4096": digits and one of K M G T (powers of 1024), nothing else;
-   "1.5T" is none. -EINVAL, -ERANGE. */
-int config_size(const char *text, uint64_t *bytes);
 /* Whether it is of letters, digits, '.', '_', '-', and does not begin with '.' ("." and ".."). */
 bool config_name_ok(const char *name);
 /* Whether it is HOST:PORT or [V6]:PORT, of at most CONFIG_ADDRESS_MAX bytes; a port of 1..65535. */

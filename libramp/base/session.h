@@ -10,6 +10,7 @@
  *   HELLO                                an agent's session, for the life of its process
  *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
+ *   BATCH                                a tool: VERDICTs, one ANSWER, closed
  *   CONNECT                              a program of the C API: HELD..., one ANSWER, closed
  *   PULL, GIVE_UP                        a program of the C API: PROGRESS, one ANSWER, closed
  *   MEMBER                               a tool: one ANSWER, closed
@@ -139,15 +140,25 @@
  *
  * Tools:
  *
- *   -> MIGRATE{segment, flags, mode, node, name}   segment: nodeid of RAMP_IOC_INFO; mode: 0 lazy,
- *               1 demand, 2 copy; name empty: keeps it; flags: SESSION_WAIT, _WATCH, _TRACE,
- *               _FORCE
+ *   -> MIGRATE{segment, flags, mode, node, name, [limit, batch]}   segment: nodeid of RAMP_IOC_INFO;
+ *               mode: 0 lazy, 1 demand, 2 copy, 3 precopy; name empty: keeps it; flags: SESSION_WAIT,
+ *               _WATCH, _TRACE, _FORCE; limit: bytes a second that are read ahead of need, of all requests with
+ *               the same (random) batch together; both are left out where there is none
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
  *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
  *               done on which node, done ns after the first step; all: 0, or 1 + the page whose
  *               page fault it belongs to; node empty: a remark on the trace
  *   <- ANSWER{result, text}        then the daemon closes
  *   -> CANCEL{}                    Ctrl-C; hanging up is the same. The ANSWER still comes.
+ *
+ *   -> BATCH{flags, mode, node, ranges, [limit, batch]}   many moves at once, which keep their names: as
+ *               MIGRATE, of the segments that the ranges' addr are (their len is 0); SESSION_WAIT, _FORCE;
+ *               SESSION_MORE: more follow in another BATCH, whose other fields are ignored. It is no
+ *               transaction. A daemon that does not know it hangs up
+ *   <- VERDICT{result, segment, text}   once for each, in any order; as ANSWER
+ *   <- ANSWER{result}              after the last VERDICT; ESHUTDOWN: the daemon ends, and segments
+ *               without a VERDICT are to be asked for again
+ *   -> CANCEL{}                    of all that have no VERDICT yet
  *
  *   -> CONNECT{flags, len, segment, mode, node, name, step}   a move in steps, of a segment of this node:
  *               as MIGRATE (flags: SESSION_WAIT), but it waits after `step`, len ms at most; and
@@ -255,6 +266,8 @@ enum session_type {
 	SESSION_QUIESCED,
 	SESSION_PULL,
 	SESSION_GIVE_UP,
+	SESSION_BATCH,
+	SESSION_VERDICT,
 	SESSION_TYPES
 };
 
@@ -275,6 +288,7 @@ enum session_type {
 #define SESSION_PHASES	  (1u << 14) /* LISTEN: for each step of a departure */
 #define SESSION_ASKS	  (1u << 15) /* LISTEN: is asked before a departure */
 #define SESSION_ZEROS	  (1u << 16) /* GIVE_UP */
+#define SESSION_MORE	  (1u << 17) /* BATCH: more segments follow */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */
@@ -328,6 +342,7 @@ struct session_msg {
 	uint64_t segment, addr, len, offset, scratch;
 	uint32_t prot; /* PROT_READ, PROT_WRITE, PROT_EXEC */
 	uint64_t token[2];
+	uint64_t limit, batch;
 	uint64_t done, all; /* pages; RESULT: all is the extent's bytes */
 	uint8_t mode;
 	uint8_t step; /* enum session_step */

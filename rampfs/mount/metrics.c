@@ -352,12 +352,20 @@ static void put_program_metrics(struct mount *m, FILE *out)
 static void put_move_metrics(struct mount *m, size_t n_moves, FILE *out)
 {
 	struct transfers_status moves;
+	struct pull_status pull;
 
 	transfers_status(m->config.transfers, &moves);
 	metric(out, "migrations_started_total", "counter", "migrations begun", moves.started);
 	metric(out, "migrations_done_total", "counter", "migrations that went through", moves.done);
 	metric(out, "migrations_failed_total", "counter", "migrations given up", moves.failed);
 	metric(out, "migrations", "gauge", "migrations under way here", n_moves);
+	metric(out, "migrations_queued", "gauge",
+	       "requests of many at once that wait for their turn", moves.queued);
+	head(out, "limit_bytes", "gauge", "of pages ahead of need, a second; 0: no limit");
+	fprintf(out, "rampfs_limit_bytes{direction=\"sent\"} %" PRIu64 "\n", moves.limit_bytes_s);
+	pull_status(m->config.pull, &pull);
+	fprintf(out, "rampfs_limit_bytes{direction=\"received\"} %" PRIu64 "\n",
+		pull.limit_bytes_s);
 	metric(out, "window_last_microseconds", "gauge", "the last transfer's window",
 	       moves.window_last_us);
 	metric(out, "window_max_microseconds", "gauge", "the longest window", moves.window_max_us);

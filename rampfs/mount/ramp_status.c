@@ -155,6 +155,11 @@ static bool put_progress(struct mount *m, ramp_segment_t id, FILE *out)
 		100 - progress.pages_missing * 100 / progress.pages_all);
 	if (progress.streams > 1)
 		fprintf(out, ", over %u connections", progress.streams);
+	if (progress.limit_bytes_s) {
+		fputs(", at most ", out);
+		put_bytes(out, progress.limit_bytes_s);
+		fputs("/s", out);
+	}
 	quiet = source_is_silent(m, &progress);
 	if (quiet)
 		fputs(", source is silent", out);
@@ -323,6 +328,42 @@ static void put_users(const struct arena_use *uses, int n, FILE *out)
 	}
 }
 
+static void put_rate(FILE *out, const char *what, uint64_t bytes_s)
+{
+	fputs(what, out);
+	if (bytes_s) {
+		put_bytes(out, bytes_s);
+		fputs("/s", out);
+	} else {
+		fputs("no limit", out);
+	}
+}
+
+/* The mount option; no line where it was not given. */
+static void put_limits(struct mount *m, FILE *out)
+{
+	struct transfers_status transfers;
+	struct pull_status pull;
+
+	transfers_status(m->config.transfers, &transfers);
+	pull_status(m->config.pull, &pull);
+	if (!transfers.limit_bytes_s && !pull.limit_bytes_s)
+		return;
+	put_rate(out, "limit of pages ahead: sent ", transfers.limit_bytes_s);
+	put_rate(out, ", received ", pull.limit_bytes_s);
+	fputc('\n', out);
+}
+
+/* Segments of a batch that wait until others are taken; no line where there are none. */
+static void put_queued(struct mount *m, FILE *out)
+{
+	struct transfers_status transfers;
+
+	transfers_status(m->config.transfers, &transfers);
+	if (transfers.queued)
+		fprintf(out, "moves queued: %" PRIu64 "\n", transfers.queued);
+}
+
 void status_put(struct mount *m, const struct node_list *nodes, const struct transfer_row *moves,
 		size_t n_moves, FILE *out)
 {
@@ -353,6 +394,8 @@ void status_put(struct mount *m, const struct node_list *nodes, const struct tra
 	fputc('\n', out);
 	if (!meta_get_settings(m->config.meta, &settings))
 		put_arena(m, &settings, arena_used, out);
+	put_limits(m, out);
+	put_queued(m, out);
 	fprintf(out, "programs: %u, with %u mappings\n", programs.sessions, programs.attachments);
 	fprintf(out, "requests waiting: %u\n", park_count(m->park));
 	fprintf(out, "\nnodes: %zu\n", nodes->n);

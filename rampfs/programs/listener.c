@@ -3,7 +3,7 @@
  *
  *   a connection:  FIRST --HELLO--> SESSION          until it hangs up
  *                  FIRST --ATTACH and so on--> (a request on a worker, which answers and closes)
- *                  FIRST --MIGRATE, PULL and so on--> TOOL   until its ANSWER is sent, or it hangs up
+ *                  FIRST --MIGRATE, BATCH, PULL and so on--> TOOL   until its ANSWER is sent, or it hangs up
  *                  FIRST --LISTEN--> SUBSCRIBER      until it hangs up
  *
  * Happy path: HELLO begins a session (session_start.c); a request goes to a worker; a tool's
@@ -41,6 +41,7 @@
 #include "revoke/agent_priority.h"
 #include "session_start.h"
 #include "subscribers.h"
+#include "tool_batch.h"
 #include "tool_requests.h"
 
 #define LOOK_MS 30000u
@@ -57,7 +58,7 @@ struct listener {
 	struct loop_wake look;
 };
 
-static const struct conn_kind_ops tool_ops, steps_ops, subscriber_ops;
+static const struct conn_kind_ops tool_ops, batch_ops, steps_ops, subscriber_ops;
 
 /* Looks once more when the last client has gone: it may have died of a full store. */
 static void on_look_full(uv_timer_t *timer)
@@ -161,6 +162,23 @@ static void take_tool(struct session_conn *conn, const struct session_msg *msg)
 		conn_refuse_lack(conn, SESSION_ANSWER, 0);
 }
 
+static void take_batch(struct session_conn *conn, const struct session_msg *msg)
+{
+	struct tool_batch *batch;
+
+	if (!conn_become(conn, &batch_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
+		conn_refuse(conn, SESSION_ANSWER, EUSERS,
+			    "too many tools of this user wait already");
+		return;
+	}
+	conn_settle(conn);
+	batch = conn->batch = tool_batch_begin(conn, msg);
+	if (!batch)
+		conn_refuse_lack(conn, SESSION_ANSWER, 0);
+	else if (!tool_batch_add(batch, msg))
+		conn_close(conn);
+}
+
 static void take_subscriber(struct session_conn *conn, const struct session_msg *msg)
 {
 	if (!conn_become(conn, &subscriber_ops, QUOTA_TOOLS, QUOTA_DEFAULT)) {
@@ -194,6 +212,9 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 	case SESSION_GIVE_UP:
 		take_tool(conn, msg);
 		break;
+	case SESSION_BATCH:
+		take_batch(conn, msg);
+		break;
 	case SESSION_LISTEN:
 		take_subscriber(conn, msg);
 		break;
@@ -212,8 +233,8 @@ static void wrong_version(struct session_conn *conn, const struct session_msg *m
 	conn_refuse(conn,
 		    msg->type == SESSION_HELLO ? SESSION_WELCOME
 		    : msg->type == SESSION_MIGRATE || msg->type == SESSION_CONNECT ||
-				    msg->type == SESSION_MEMBER || msg->type == SESSION_PULL ||
-				    msg->type == SESSION_GIVE_UP
+				    msg->type == SESSION_MEMBER || msg->type == SESSION_BATCH ||
+				    msg->type == SESSION_PULL || msg->type == SESSION_GIVE_UP
 			    ? SESSION_ANSWER
 			    : SESSION_RESULT,
 		    EPROTO, text);
@@ -234,6 +255,10 @@ static void receive_message(struct session_conn *conn)
 		first_message(conn, &msg);
 	else if (conn->tool && msg.type == SESSION_CANCEL)
 		tool_cancel(conn->tool);
+	else if (conn->batch && msg.type == SESSION_CANCEL)
+		tool_batch_cancel(conn->batch);
+	else if (conn->batch && msg.type == SESSION_BATCH && tool_batch_add(conn->batch, &msg))
+		;
 	else if (conn->ops->kind == CONN_STEPS && conn->tool && msg.type == SESSION_GO)
 		tool_go(conn->tool, &msg);
 	else if (conn->subscriber && msg.type == SESSION_QUIESCED)
@@ -263,6 +288,13 @@ static void end_tool(struct session_conn *conn)
 	close(conn->fd);
 }
 
+static void end_batch(struct session_conn *conn)
+{
+	if (conn->batch)
+		tool_batch_gone(conn->batch);
+	close(conn->fd);
+}
+
 static void end_subscriber(struct session_conn *conn)
 {
 	if (conn->subscriber)
@@ -272,6 +304,7 @@ static void end_subscriber(struct session_conn *conn)
 
 static const struct conn_kind_ops first_ops = {CONN_FIRST, take_message, close_socket};
 static const struct conn_kind_ops tool_ops = {CONN_TOOL, take_message, end_tool};
+static const struct conn_kind_ops batch_ops = {CONN_TOOL, take_message, end_batch};
 static const struct conn_kind_ops steps_ops = {CONN_STEPS, take_message, end_tool};
 static const struct conn_kind_ops subscriber_ops = {CONN_SUBSCRIBER, take_message, end_subscriber};
 

@@ -319,6 +319,8 @@ struct tool_migrate {
 	uint8_t mode;			  /* enum transfer_mode, unchecked */
 	bool wait;			  /* until STABLE */
 	bool progress, trace;
+	uint64_t limit_bytes_s, batch; /* unchecked; 0: none */
+	bool queues; /* it is one of many, and waits for its turn where many are under way */
 	/* It waits after `step` (enum session_step, unchecked), hold_ms at most, until it may continue. */
 	bool in_steps;
 	uint8_t step;

@@ -25,7 +25,9 @@
 
 struct tool_request {
 	struct programs *programs;
-	struct session_conn *conn;  /* NULL: it has hung up */
+	struct session_conn *conn; /* NULL: it has hung up, or it is one of a batch */
+	tool_answered *told;	   /* of a batch, until it is answered; else NULL */
+	void *told_arg;
 	struct tool_migrate what;   /* MIGRATE */
 	struct tool_member *member; /* MEMBER; NULL: it is none */
 	/* PULL, GIVE_UP: by this token, which says the segment. 0: it is none. */
@@ -52,6 +54,9 @@ static void tool_send_answer(struct tool_request *tool, int result, const char *
 				  .result = (uint32_t)(result < 0 ? -result : result)};
 
 	tool->answered = true;
+	if (tool->told)
+		tool->told(tool->told_arg, result, text);
+	tool->told = NULL;
 	visible(msg.text, sizeof(msg.text), text ? text : "");
 	if (tool->conn)
 		conn_send(tool->conn, &msg);
@@ -106,7 +111,10 @@ static void run_tool(void *arg)
 	struct tool_request *tool = arg;
 	struct programs *p = tool->programs;
 
-	if (!tool->conn || atomic_load(&p->closing)) {
+	if (tool->told && atomic_load(&p->closing)) {
+		tool_send_answer(tool, -ESHUTDOWN, "the daemon ends");
+		tool_put(tool, 2);
+	} else if ((!tool->conn && !tool->told) || atomic_load(&p->closing)) {
 		tool_put(tool, 1);
 	} else if (tool->member) {
 		run_member(tool);
@@ -165,6 +173,8 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	memcpy(tool->what.dst_node, msg->node, sizeof(tool->what.dst_node));
 	memcpy(tool->what.dst_name, msg->name, sizeof(tool->what.dst_name));
 	tool->what.mode = msg->mode;
+	tool->what.limit_bytes_s = msg->limit;
+	tool->what.batch = msg->batch;
 	tool->what.wait = msg->flags & SESSION_WAIT;
 	tool->what.progress = msg->flags & SESSION_WATCH;
 	tool->what.trace = msg->flags & SESSION_TRACE;
@@ -182,6 +192,22 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 			return NULL;
 		}
 	}
+	loop_post(p->loop, run_tool, tool);
+	return tool;
+}
+
+struct tool_request *tool_begin_of(struct programs *p, const struct tool_migrate *what,
+				   tool_answered *answered, void *arg)
+{
+	struct tool_request *tool = calloc(1, sizeof(*tool));
+
+	if (!tool)
+		return NULL;
+	tool->programs = p;
+	tool->told = answered;
+	tool->told_arg = arg;
+	tool->refs = 2; /* the batch's, until it is answered, and the handler's */
+	tool->what = *what;
 	loop_post(p->loop, run_tool, tool);
 	return tool;
 }
@@ -248,7 +274,7 @@ void tool_gone(struct tool_request *tool)
 
 void tool_answer(struct tool_request *tool, int result, const char *text)
 {
-	bool connected = tool->conn;
+	bool connected = tool->conn || tool->told;
 
 	tool_send_answer(tool, result, text);
 	tool_put(tool, connected ? 2 : 1);

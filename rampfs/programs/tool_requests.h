@@ -8,11 +8,18 @@
 #include <sys/types.h>
 
 #include "base/session.h"
+#include "programs.h"
 
 struct client_request;
-struct programs;
 struct session_conn;
 
+/* Is told the answer of a request once. Control thread. */
+typedef void tool_answered(void *arg, int result, const char *text);
+
+/* One of a batch (tool_batch.c), which is the connection's; `answered` ends the pointer's use. NULL: no
+   memory. */
+struct tool_request *tool_begin_of(struct programs *p, const struct tool_migrate *what,
+				   tool_answered *answered, void *arg);
 struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 				const struct session_msg *msg, uid_t uid);
 void tool_gone(struct tool_request *tool); /* it has hung up: cancels, sends nothing more */

@@ -504,6 +504,8 @@ static void flight_reply(struct link *link, const struct tp_done *done)
 	atomic_store(&pulled->heard_ms, link->progress_ms);
 	count_pages(link, count, hole ? 0 : done->len);
 	if (hole) {
+		if (link->links->class == TP_PREFETCH)
+			limits_put_back(&pulled->limits, count);
 		old_bytes_clear(pulled, first, count);
 		give_room_back(link, pulled, first, count);
 	}

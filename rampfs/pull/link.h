@@ -48,7 +48,8 @@ struct link {
 	uint32_t events;
 	uint64_t try_ms, after_ms, ready_ms, progress_ms, reaped_ms, down_ms;
 	uint32_t n_flights;
-	bool used; /* links_step's: an entry needs it */
+	bool used;     /* links_step's: an entry needs it */
+	unsigned rank; /* prefetch.c: segments of a later one ask for nothing now */
 	struct link_flight flights[TP_QUEUE_MAX];
 };
 
@@ -60,6 +61,8 @@ struct links {
 	int epoll;
 	LIST_HEAD(, link) list;
 	struct bounce bounce;
+	ramp_segment_t turn; /* prefetch.c: the segment that asked last */
+	uint64_t lap;	     /* a walk over all entries */
 	/* Pages of a flight have become LOCAL. */
 	void (*arrived)(struct links *links, struct link_flight *flight, uint64_t first,
 			uint64_t count, bool hole);

@@ -186,6 +186,16 @@ bool links_any_ready(const struct links *links)
 	return false;
 }
 
+bool links_have_room(const struct links *links)
+{
+	const struct link *link;
+
+	LIST_FOREACH (link, &links->list, entry)
+		if (link->state == LINK_READY && link->n_flights < TP_QUEUE_MAX)
+			return true;
+	return false;
+}
+
 void links_close(struct links *links)
 {
 	struct link *link;

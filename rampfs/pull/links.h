@@ -17,6 +17,8 @@ int links_wait(const struct links *links, int wait_ms);
 /* Returns the link to the entry's source if it is READY and the entry may ask now, or NULL. */
 struct link *links_ready(struct links *links, struct pulled *pulled);
 bool links_any_ready(const struct links *links);
+/* True: one of them is READY, and may have another read under way. */
+bool links_have_room(const struct links *links);
 /* Frees all. */
 void links_close(struct links *links);
 

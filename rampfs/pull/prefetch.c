@@ -78,7 +78,38 @@ static bool needs_link(const struct links *links, struct pulled *pulled)
 
 /* ---- asking ---- */
 
-/* Returns the page to ask for next; *end: where the range ends that is wished for, UINT64_MAX: none is. */
+enum prefetch_asked {
+	ASKED,	      /* one more read is under way */
+	ASKED_ENOUGH, /* as many are as may be; there is more to ask for */
+	ASKED_NONE    /* there is nothing to ask for, or not now */
+};
+
+/* A walk over the entries. */
+struct lap {
+	enum pull_rank rank; /* entries of this one ask */
+	unsigned ranks;	     /* bits: those that entries have */
+	bool asked;
+	int wait_ms;
+};
+
+/* Takes of the limits what a read of that many pages may have, or less. */
+static uint64_t prefetch_may(struct link *link, struct pulled *pulled, uint64_t pages,
+			     struct lap *lap)
+{
+	uint64_t due_us = 0, may;
+	bool by_all = false;
+
+	may = limits_take(&pulled->limits, pages, &due_us, &by_all);
+	if (may)
+		return may;
+	pull_sooner(&lap->wait_ms, due_us / 1000 + 1, pull_now_us() / 1000);
+	if (by_all && link->rank > lap->rank) /* what comes is for this rank first */
+		link->rank = lap->rank;
+	return 0;
+}
+
+/* Returns the next page to ask for, UINT64_MAX: none; *end: where the range ends that is wished for, UINT64_MAX:
+   none is. Pages that were given back, or skipped, lie before the cursor. */
 static uint64_t next_page(struct pulled *pulled, const struct claim_request *request, uint64_t *end)
 {
 	uint64_t page = wishes_next(pulled, request, end);
@@ -88,45 +119,48 @@ static uint64_t next_page(struct pulled *pulled, const struct claim_request *req
 	*end = UINT64_MAX;
 	if (!pulled_prefetches(pulled))
 		return UINT64_MAX;
-	page = pages_next_remote(pulled->seg, atomic_load(&pulled->cursor));
-	if (claim_request_leaves(request, page, 1) == 0)
-		page = pages_next_remote(pulled->seg, request->to);
+	do {
+		page = pages_next_remote(pulled->seg, atomic_load(&pulled->cursor));
+		if (claim_request_leaves(request, page, 1) == 0)
+			page = pages_next_remote(pulled->seg, request->to);
+	} while (page == UINT64_MAX && atomic_exchange(&pulled->cursor, 0));
 	return page;
 }
 
-/* Posts one read. False: there is nothing to ask for, or not now. */
-static bool prefetch_one(struct link *link, struct pulled *pulled,
-			 const struct claim_request *request)
+/* Posts one read. */
+static enum prefetch_asked prefetch_one(struct link *link, struct pulled *pulled,
+					const struct claim_request *request, struct lap *lap)
 {
 	bool waits = demand_waits(pulled->pull);
-	uint64_t end, page = next_page(pulled, request, &end), won;
+	uint64_t end, page = next_page(pulled, request, &end), won, may;
 	uint8_t *buffer;
 
+	if (page == UINT64_MAX)
+		return ASKED_NONE;
 	if (pulled->n_flights[link->links->which] >= (waits ? SMALL_CHUNKS : CHUNKS) ||
 	    link->n_flights == TP_QUEUE_MAX)
-		return false;
-	if (page == UINT64_MAX) {
-		if (atomic_load(&pulled->cursor) == 0 || !pulled_prefetches(pulled))
-			return false;
-		atomic_store(&pulled->cursor, 0); /* pages that were given back, or skipped */
-		return true;
-	}
+		return ASKED_ENOUGH;
 	won = waits ? SMALL_CHUNK_PAGES : CHUNK_PAGES - page % CHUNK_PAGES;
 	won = won < end - page ? won : end - page;
 	won = link_span(link, pulled, page, claim_request_leaves(request, page, won));
-	won = pages_claim(pulled->seg, page, won);
+	may = prefetch_may(link, pulled, won, lap);
+	if (won && !may)
+		return ASKED_NONE;
+	won = pages_claim(pulled->seg, page, may);
+	limits_put_back(&pulled->limits, may - won);
 	buffer = waits || link_lands(link, pulled, page)
 			 ? NULL
 			 : bounce_take(&link->links->bounce, pulled, page, won);
 	if (won && link_post(link, pulled, page, won, NULL, buffer)) {
 		bounce_put(&link->links->bounce, buffer);
+		limits_put_back(&pulled->limits, won);
 		pages_give_back(pulled->seg, page, won);
 		pull_wake_pager(pulled->pull); /* page faults may have found them claimed */
-		return false;
+		return ASKED_NONE;
 	}
 	if (end == UINT64_MAX)
 		atomic_store(&pulled->cursor, page + won);
-	return true;
+	return ASKED;
 }
 
 /* Tells the source, now and then, how much is here from the first page on: it may hold memory for the
@@ -144,14 +178,70 @@ static void tell_arrived(struct link *link, struct pulled *pulled)
 	link_arrived(link, pulled, pulled->told);
 }
 
-/* Posts reads for all segments. Returns when to come again because of a store that is full, or of
-   pages that a writer may not need any more, or wait_ms where that is sooner. */
-static int prefetch_more(struct links *links, int wait_ms)
+/* Lets an entry ask for one read, if it is of the lap's rank, and no earlier rank has more to ask for of
+   the same source. */
+static void prefetch_turn(struct links *links, struct pulled *pulled, struct lap *lap)
+{
+	uint64_t now = pull_now_ms(), full = atomic_load(&pulled->no_room_ms);
+	struct claim_request request;
+	struct link *link;
+	enum prefetch_asked asked;
+
+	lap->ranks |= 1u << pulled->source.rank;
+	if (pulled->source.rank != lap->rank)
+		return;
+	if (full > now) {
+		pull_sooner(&lap->wait_ms, full, now);
+		return;
+	}
+	request = claim_request_at(&pulled->claim, now);
+	if (request.until_ms)
+		pull_sooner(&lap->wait_ms, request.until_ms, now);
+	link = links_ready(links, pulled);
+	if (!link || link->rank < lap->rank)
+		return;
+	asked = prefetch_one(link, pulled, &request, lap);
+	if (asked == ASKED) {
+		lap->asked = true;
+		links->turn = seg_id(pulled->seg);
+	}
+	if (asked != ASKED_NONE)
+		link->rank = lap->rank;
+	if (links->which == PULLER_PREFETCH)
+		tell_arrived(link, pulled);
+}
+
+/* Lets each entry come by once, from the one behind that which asked last. Returns whether one asked, and
+   another lap may find more. */
+static bool prefetch_lap(struct links *links, struct lap *lap)
 {
 	struct pull *pull = links->pull;
-	uint64_t now = pull_now_ms(), full;
-	struct pulled *pulled = NULL;
-	struct claim_request request;
+	struct pulled *pulled = pulled_behind(pull, links->turn);
+
+	links->lap++;
+	lap->asked = false;
+	while (pulled && pulled->lap[links->which] != links->lap && links_have_room(links)) {
+		pulled->lap[links->which] = links->lap;
+		if (needs_link(links, pulled))
+			prefetch_turn(links, pulled, lap);
+		pulled = pulled_next(pull, pulled);
+		if (!pulled)
+			pulled = pulled_next(pull, NULL);
+	}
+	pulled_put(pulled);
+	return lap->asked;
+}
+
+/*
+ * Posts reads for all segments: those of an earlier rank before others, and in turn where the rank is
+ * the same, one read each. Returns when to come again because of a store that is full, of pages that a
+ * writer may not need any more, or of a limit, or wait_ms where that is sooner.
+ */
+static int prefetch_more(struct links *links, int wait_ms)
+{
+	struct lap lap = {.wait_ms = wait_ms};
+	struct pull *pull = links->pull;
+	uint64_t now = pull_now_ms();
 	struct link *link;
 
 	if (links->which > PULLER_PREFETCH && demand_waits(pull)) {
@@ -159,24 +249,15 @@ static int prefetch_more(struct links *links, int wait_ms)
 			pull_sooner(&wait_ms, now + NOT_YET_MS, now);
 		return wait_ms;
 	}
-	while ((pulled = pulled_next(pull, pulled))) {
-		if (!needs_link(links, pulled))
-			continue;
-		full = atomic_load(&pulled->no_room_ms);
-		if (full > now) {
-			pull_sooner(&wait_ms, full, now);
-			continue;
-		}
-		request = claim_request_at(&pulled->claim, now);
-		if (request.until_ms)
-			pull_sooner(&wait_ms, request.until_ms, now);
-		link = links_ready(links, pulled);
-		while (link && prefetch_one(link, pulled, &request))
+	LIST_FOREACH (link, &links->list, entry)
+		link->rank = PULL_RANKS;
+	for (lap.rank = 0; lap.rank < PULL_RANKS; lap.rank++) {
+		if (lap.rank && !(lap.ranks >> lap.rank))
+			break;
+		while (prefetch_lap(links, &lap))
 			;
-		if (link && links->which == PULLER_PREFETCH)
-			tell_arrived(link, pulled);
 	}
-	return wait_ms;
+	return lap.wait_ms;
 }
 
 /* Lets programs that were denied a page try again. Returns when to come again, or wait_ms where that

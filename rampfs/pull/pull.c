@@ -22,6 +22,13 @@ void pull_expect(struct pull *pull, ramp_node_t node)
 	pull->config.tp->ops->expect(pull->config.tp, node);
 }
 
+void pull_source_limit(struct pull *pull, ramp_node_t node, uint64_t bytes_s)
+{
+	rate_set(&pull_tally_of(pull, node)->limit, bytes_s);
+	for (unsigned i = PULLER_PREFETCH; i < pull->n_pullers; i++)
+		pull_wake(pull, (int)i);
+}
+
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
 	       struct ramp_err *err)
 {
@@ -124,6 +131,7 @@ int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *pr
 		.hole_pages = atomic_load(&pulled->hole_pages),
 		.source = pulled->source.node,
 		.streams = atomic_load(&pull_tally_of(pull, pulled->source.node)->streams),
+		.limit_bytes_s = limits_least(&pulled->limits),
 		.source_silent = pulled_silent_since(pulled) != 0,
 		.heard_ms = atomic_load(&pulled->heard_ms),
 	};
@@ -143,6 +151,7 @@ void pull_status(struct pull *pull, struct pull_status *status)
 		.hole_pages = atomic_load(&pull->hole_pages),
 		.bytes = atomic_load(&pull->bytes),
 		.faults_us = atomic_load(&pull->faults_us),
+		.limit_bytes_s = pull->config.limit_bytes_s,
 		.reconnects = atomic_load(&pull->reconnects),
 		.served_bytes = served.served_bytes,
 		.served_reads = served.served_reads,

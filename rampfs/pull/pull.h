@@ -50,6 +50,7 @@ struct pull_config {
 	struct tp *tp;
 	/* Connections for prefetch to one node, PULL_STREAMS_MAX at most; 0: as many as help. */
 	unsigned streams;
+	uint64_t limit_bytes_s; /* of what is read ahead of need; 0: none */
 	/* The last page of a segment became LOCAL (or LOST: `lost` > 0). Any thread; once per
 	   pull_begin, and not after its pull_end; must not block. */
 	void (*finished)(void *arg, ramp_segment_t id, const struct pull_figures *figures);
@@ -62,18 +63,31 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
    `pull`. */
 void pull_close(struct pull *pull);
 
+/* Which pages go first where several segments wait for the same source. Demand goes before all. */
+enum pull_rank {
+	PULL_DIRTY, /* read ahead, and stored into since; or programs wait for all of them */
+	PULL_PREFETCH,
+	PULL_AHEAD, /* before the hand-over, while programs at the source continue */
+	PULL_RANKS
+};
+
 struct pull_source {
 	ramp_node_t node;
 	ramp_incarnation_t incarnation;
 	struct tp_key key;
 	bool prefetch; /* false: mode `demand` */
 	bool all;      /* all of it will be read, now or later: the source may prepare for it */
-	bool alone;    /* a copy (RESERVED): no program here has it, none is registered */
-	struct trace *trace; /* of its first page faults; the entry takes a reference */
+	enum pull_rank rank;
+	uint64_t limit_bytes_s; /* of its prefetch, and that of others of the same batch; 0: none */
+	uint64_t batch;		/* a random number */
+	bool alone;		/* a copy (RESERVED): no program here has it, none is registered */
+	struct trace *trace;	/* of its first page faults; the entry takes a reference */
 };
 
 /* Pages of a segment of that node will soon be pulled: the transport may prepare for it. Never blocks. */
 void pull_expect(struct pull *pull, ramp_node_t node);
+/* That node sends bytes_s a second ahead of need at most, as it says; 0: it has no limit. */
+void pull_source_limit(struct pull *pull, ramp_node_t node, uint64_t bytes_s);
 /* Begins (TAKEN, or found TAKEN at a start): registers attachments, then serves their faults.
    Calls finished at once where nothing is missing. Blocks shortly. */
 int pull_begin(struct pull *pull, struct seg *seg, const struct pull_source *source,
@@ -145,9 +159,10 @@ struct pull_progress {
 	uint64_t pages_all, pages_missing, pages_lost;
 	uint64_t demand_pages, prefetch_pages, hole_pages;
 	ramp_node_t source;
-	uint32_t streams;   /* connections for prefetch to it that are up now */
-	bool source_silent; /* it is asked for something, and does not answer */
-	uint64_t heard_ms;  /* CLOCK_MONOTONIC, of the last page that came; 0: none yet */
+	uint32_t streams;	/* connections for prefetch to it that are up now */
+	uint64_t limit_bytes_s; /* of its prefetch; 0: none */
+	bool source_silent;	/* it is asked for something, and does not answer */
+	uint64_t heard_ms;	/* CLOCK_MONOTONIC, of the last page that came; 0: none yet */
 };
 /* -ENOENT: not being pulled. */
 int pull_progress(struct pull *pull, ramp_segment_t id, struct pull_progress *progress);
@@ -158,6 +173,7 @@ struct pull_status {
 	uint64_t served_bytes, served_reads;
 	uint64_t fault_us[PULL_HISTOGRAM]; /* from message to CONTINUE */
 	uint64_t faults_us;		   /* of all of them */
+	uint64_t limit_bytes_s;		   /* as struct pull_config has it */
 };
 void pull_status(struct pull *pull, struct pull_status *status);
 

@@ -22,6 +22,9 @@ struct pull *pull_new(const struct pull_config *config)
 	pthread_cond_init(&pull->released, NULL);
 	pull->zeros = -1;
 	TAILQ_INIT(&pull->entries);
+	rate_init(&pull->limit, config->limit_bytes_s);
+	for (size_t i = 0; i < PULL_PEERS; i++)
+		rate_init(&pull->tallies[i].limit, 0);
 	TAILQ_INIT(&pull->clients);
 	TAILQ_INIT(&pull->gone);
 	return pull;
@@ -31,6 +34,9 @@ void pull_free(struct pull *pull)
 {
 	pthread_cond_destroy(&pull->released);
 	pthread_mutex_destroy(&pull->lock);
+	rate_destroy(&pull->limit);
+	for (size_t i = 0; i < PULL_PEERS; i++)
+		rate_destroy(&pull->tallies[i].limit);
 	if (pull->zeros >= 0)
 		close(pull->zeros);
 	free(pull);

@@ -16,6 +16,7 @@
 #include <sys/queue.h>
 
 #include "base/ids.h"
+#include "base/rate.h"
 #include "pull.h"
 #include "wishes.h"
 
@@ -32,6 +33,7 @@ struct pull_tally {
 	_Atomic ramp_node_t node; /* 0: free */
 	_Atomic uint64_t demand_pages, prefetch_pages, bytes;
 	_Atomic uint32_t streams; /* connections for prefetch that are READY */
+	struct rate limit;	  /* of what it sends ahead, as it says itself */
 };
 
 struct pulled;
@@ -51,10 +53,12 @@ struct pull {
 	atomic_bool guarded;		    /* the guard looks by itself, and need not be woken */
 	atomic_int demand_waiting;	    /* demand reads in flight: prefetch asks for less */
 	atomic_uint streams; /* how many threads prefetch, the first ones (streams.h) */
+	struct rate limit;   /* of what this node reads ahead */
 
 	pthread_mutex_t lock; /* protects the following */
 	pthread_cond_t released;
 	TAILQ_HEAD(, pulled) entries;
+	LIST_HEAD(, limit_group) groups; /* limits.c */
 	/* gone: the pager has not forgotten them yet */
 	TAILQ_HEAD(puller_client_list, puller_client) clients, gone;
 

@@ -61,6 +61,7 @@ void pulled_put(struct pulled *pulled)
 	}
 	if (left)
 		return;
+	limits_close(&pulled->limits);
 	waitlist_destroy(&pulled->waitlist);
 	claim_slot_destroy(&pulled->claim);
 	pulled_unmap(pulled);
@@ -83,6 +84,12 @@ struct pulled *pulled_new(struct pull *pull, struct seg *seg, const struct pull_
 	}
 	if (seg_map(seg, &pulled->base, &pulled->mapped, err)) {
 		munmap(pulled, sizeof(*pulled));
+		return NULL;
+	}
+	if (limits_open(&pulled->limits, pull, source)) {
+		seg_unmap(seg);
+		munmap(pulled, sizeof(*pulled));
+		ramp_err_set(err, ENOMEM, "no memory to pull a segment");
 		return NULL;
 	}
 	pulled->pull = pull;
@@ -145,6 +152,21 @@ struct pulled *pulled_next(struct pull *pull, struct pulled *last)
 		pulled_get(pulled);
 	pthread_mutex_unlock(&pull->lock);
 	pulled_put(last);
+	return pulled;
+}
+
+struct pulled *pulled_behind(struct pull *pull, ramp_segment_t id)
+{
+	struct pulled *pulled;
+
+	pthread_mutex_lock(&pull->lock);
+	pulled = pulled_find_locked(pull, id);
+	pulled = pulled ? TAILQ_NEXT(pulled, entry) : NULL;
+	if (!pulled)
+		pulled = TAILQ_FIRST(&pull->entries);
+	if (pulled)
+		pulled_get(pulled);
+	pthread_mutex_unlock(&pull->lock);
 	return pulled;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/queue.h>
 
 #include "claim_request.h"
+#include "limits.h"
 #include "memory/pages.h"
 #include "memory/store.h"
 #include "pull_core.h"
@@ -33,6 +34,7 @@ struct pulled {
 	atomic_uint refs;
 	struct seg *seg;
 	struct pull_source source;
+	struct limits limits;
 	uint8_t *base; /* seg_map: where reads land */
 	uint64_t mapped;
 	uint64_t pages_all, pages_to_come; /* the latter: when it began */
@@ -75,6 +77,7 @@ struct pulled {
 	uint32_t n_flights[PULLER_MAX];
 	uint64_t asked_ms[PULLER_MAX]; /* when the first of these was posted */
 	bool hung[PULLER_MAX];
+	uint64_t lap[PULLER_MAX]; /* of links, that has come by */
 
 	struct waitlist waitlist; /* last: untouched pages take no memory */
 };
@@ -104,6 +107,8 @@ struct pulled *pulled_find(struct pull *pull, ramp_segment_t id);
 struct pulled *pulled_of(struct pull *pull, const struct seg *seg);
 /* The entry after `last` (NULL: the first) with a reference; puts `last`. */
 struct pulled *pulled_next(struct pull *pull, struct pulled *last);
+/* The entry after that of this segment, or the first one: as pulled_next. */
+struct pulled *pulled_behind(struct pull *pull, ramp_segment_t id);
 
 /* ---- state ---- */
 

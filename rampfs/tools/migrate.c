@@ -1,9 +1,9 @@
 /*
- * rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--force] [--progress] [--verbose]
- *                [--trace] FILE... NODE
+ * rampfs-migrate [--mode lazy|demand|copy|precopy] [--limit RATE] [--wait] [--force] [--progress]
+ *                [--verbose] [--trace] FILE... NODE
  *
- * Moves segments to another node's directory, one after the other, through the session socket of
- * this node's daemon, so that no ls waits for it (mv holds the kernel's rename lock).
+ * Moves segments to another node's directory through the session socket of this node's daemon,
+ * several by one request (batch.c), so that no ls waits for it (mv holds the kernel's rename lock).
  *
  * Happy path: the directory in which FILE lies names the socket, stat(2) the segment. MIGRATE goes
  * out, PROGRESS comes in, one ANSWER ends it.
@@ -35,8 +35,10 @@
 #include "base/clock.h"
 #include "base/ioc.h"
 #include "base/output.h"
+#include "base/rate.h"
 #include "base/session.h"
 #include "base/visible.h"
+#include "batch.h"
 #include "find_mount.h"
 #include "last_move.h"
 #include "steps.h"
@@ -50,8 +52,9 @@ enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 };
 #define SAME_MS	 200 /* between two signals that are two */
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--wait] [--force] [--progress]\n"
-	"                      [--verbose] [--trace] FILE... NODE\n"
+	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--limit RATE] [--wait] "
+	"[--force]\n"
+	"                      [--progress] [--verbose] [--trace] FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
@@ -63,6 +66,9 @@ static const char usage[] =
 	"                 old node afterwards\n"
 	"  --mode precopy pages go ahead while programs continue; then only what they stored into\n"
 	"                 meanwhile follows\n"
+	"  --limit RATE   bytes a second that go ahead of need, of all FILEs together, as 200M; "
+	"at\n"
+	"                 least 1M. Pages that programs wait for are not limited\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --force        take it from programs that want to be asked (ramp_departure(3)) unasked\n"
 	"  --progress     show how far it is\n"
@@ -90,8 +96,8 @@ static const char usage[] =
 	"none\n"
 	"       failed, but it is not known yet that all were moved; rampfs-status shows what\n"
 	"       becomes of them\n"
-	"  130  cancelled by Ctrl-C: the one under way stays (or was done, which is said), later\n"
-	"       ones were not tried\n"
+	"  130  cancelled by Ctrl-C: those under way stay (or were done, which is said); with\n"
+	"       --trace or --verbose, one after the other, later ones were not tried\n"
 	"Of several 130 outweighs 1, and 1 outweighs 3; but after 3 it stays 3 where Ctrl-C has "
 	"only\n"
 	"kept later ones from being tried.\n";
@@ -99,6 +105,7 @@ static const char usage[] =
 struct migrate_options {
 	int mode;
 	bool mode_given, wait, progress, trace, reclaim, verbose, force;
+	uint64_t limit, batch; /* as MIGRATE carries them */
 	const char *node;
 };
 
@@ -179,6 +186,8 @@ static int send_migrate(int sock, const struct migrate_options *o, uint64_t segm
 	msg.mode = (uint8_t)o->mode;
 	msg.flags = (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0) |
 		    (o->trace ? SESSION_TRACE : 0) | (o->force ? SESSION_FORCE : 0);
+	msg.limit = o->limit;
+	msg.batch = o->batch;
 	if (o->node)
 		snprintf(msg.node, sizeof(msg.node), "%s", o->node);
 	return session_send(sock, &msg, NULL, 0, 0);
@@ -440,15 +449,31 @@ static int parse_mode(const char *mode, struct migrate_options *o)
 	return 0;
 }
 
+static int parse_limit(const char *limit, struct migrate_options *o)
+{
+	int rc = rate_parse(limit, &o->limit);
+
+	o->batch = ramp_random64();
+	return rc == 0	       ? 0
+	       : rc == -ERANGE ? misused("--limit is at least 1M (bytes a second), not", limit)
+			       : misused("--limit takes bytes a second, as 200M or 1G, not", limit);
+}
+
 /* Returns 0 to continue; else an exit status + 1 (so that --help's 0 differs from continuing). */
 static int parse_options(int argc, char **argv, struct migrate_options *o)
 {
 	static const struct option longs[] = {
-		{"mode", required_argument, NULL, 'm'}, {"wait", no_argument, NULL, 'w'},
-		{"progress", no_argument, NULL, 'p'},	{"reclaim", no_argument, NULL, 'r'},
-		{"trace", no_argument, NULL, 't'},	{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},	{"verbose", no_argument, NULL, 'v'},
-		{"force", no_argument, NULL, 'f'},	{NULL, 0, NULL, 0},
+		{"mode", required_argument, NULL, 'm'},
+		{"wait", no_argument, NULL, 'w'},
+		{"progress", no_argument, NULL, 'p'},
+		{"reclaim", no_argument, NULL, 'r'},
+		{"trace", no_argument, NULL, 't'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"force", no_argument, NULL, 'f'},
+		{"limit", required_argument, NULL, 'l'},
+		{NULL, 0, NULL, 0},
 	};
 	int c, rc;
 
@@ -456,6 +481,11 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 		switch (c) {
 		case 'm':
 			rc = parse_mode(optarg, o);
+			if (rc)
+				return rc + 1;
+			break;
+		case 'l':
+			rc = parse_limit(optarg, o);
 			if (rc)
 				return rc + 1;
 			break;
@@ -504,6 +534,53 @@ static void catch_interrupt(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
+/* ---- many files ---- */
+
+static int exit_status;
+
+/* 130 outweighs a failure, a failure an unknown result. */
+static void add_status(int status)
+{
+	if (status == EXIT_INTERRUPTED || (status && exit_status == 0) ||
+	    (status == EXIT_FAILED && exit_status == EXIT_UNKNOWN))
+		exit_status = status;
+}
+
+static void complain_of(const char *file, const char *what)
+{
+	complain(file, what);
+}
+
+static int interrupts(void)
+{
+	return interrupted;
+}
+
+static int migrate_many(char *const *files, size_t n, const struct migrate_options *o)
+{
+	const struct batch_ops ops = {
+		.ask_mount = ask_mount,
+		.report = report,
+		.see_where = see_where,
+		.one = migrate,
+		.complain = complain_of,
+		.pause_ms = pause_ms,
+		.interrupts = interrupts,
+		.status_unknown = EXIT_UNKNOWN,
+		.status_interrupted = EXIT_INTERRUPTED,
+	};
+	struct session_msg what = {.type = SESSION_BATCH,
+				   .mode = (uint8_t)o->mode,
+				   .flags = (o->wait ? SESSION_WAIT : 0) |
+					    (o->force ? SESSION_FORCE : 0),
+				   .limit = o->limit,
+				   .batch = o->batch};
+
+	snprintf(what.node, sizeof(what.node), "%s", o->node);
+	batch_move(files, n, o, &what, &ops, add_status);
+	return exit_status;
+}
+
 int main(int argc, char **argv)
 {
 	struct migrate_options o = {.mode = MODE_LAZY};
@@ -513,10 +590,10 @@ int main(int argc, char **argv)
 	rc = parse_options(argc, argv, &o);
 	if (rc)
 		return rc - 1;
-	if (o.reclaim && (o.mode_given || o.wait || o.trace || o.force))
-		return misused(
-			"--reclaim moves nothing: no --mode, --wait, --force or --trace with it",
-			NULL);
+	if (o.reclaim && (o.mode_given || o.wait || o.trace || o.force || o.limit))
+		return misused("--reclaim moves nothing: no --mode, --limit, --wait, --force or "
+			       "--trace with it",
+			       NULL);
 	last = o.reclaim ? argc : argc - 1;
 	if (optind >= last)
 		return misused(o.reclaim ? "--reclaim takes at least one FILE"
@@ -531,6 +608,8 @@ int main(int argc, char **argv)
 		return EXIT_FAILED;
 	}
 	catch_interrupt();
+	if (last - optind > 1 && !o.reclaim && !o.trace && !o.verbose)
+		return migrate_many(argv + optind, (size_t)(last - optind), &o);
 	for (int i = optind; i < last; i++) {
 		if (interrupted) {
 			complain(argv[i], "not tried");

@@ -26,6 +26,7 @@
 #include "base/ioc.h"
 #include "base/output.h"
 #include "base/session.h"
+#include "base/size.h"
 #include "find_mount.h"
 #include "recover.h"
 
@@ -256,26 +257,6 @@ static int fence(const struct node_options *o, struct session_msg *msg)
 	return node_ask(o->mount, msg, o->hook ? HEARD_TRIES : 1);
 }
 
-/* Reads digits and one of K M G T. */
-static bool parse_size(const char *text, uint64_t *bytes)
-{
-	static const char units[] = "KMGT";
-	const char *unit;
-	char *end;
-
-	errno = 0;
-	*bytes = strtoull(text, &end, 10);
-	if (errno || end == text || *text == '-' || *text == '+')
-		return false;
-	if (!*end)
-		return true;
-	unit = strchr(units, *end);
-	if (!unit || end[1] || *bytes > UINT64_MAX >> (10 * (unit - units + 1)))
-		return false;
-	*bytes <<= 10 * (unit - units + 1);
-	return true;
-}
-
 /* Returns the complaint about the words of a command; NULL: they are right. */
 static const char *what_is_wrong(const struct node_options *o, int argc, char **argv)
 {
@@ -312,7 +293,7 @@ static const char *what_is_wrong(const struct node_options *o, int argc, char **
 
 static int set(const struct node_options *o, struct session_msg *msg, const char *value)
 {
-	if (strcmp(value, "default") != 0 && (!parse_size(value, &msg->len) || !msg->len))
+	if (strcmp(value, "default") != 0 && (size_parse(value, &msg->len) || !msg->len))
 		return complain(value, "not a size like 512M or 8G, nor default");
 	msg->mode = SESSION_MEMBER_SET;
 	return node_ask(o->mount, msg, 1);
@@ -336,7 +317,7 @@ static int carry_out(const struct node_options *o, char **argv)
 	if (strcmp(verb, "add") == 0) {
 		if (strlen(argv[2]) > RAMP_ADDRESS_MAX)
 			return complain(argv[2], "not HOST:PORT");
-		if (!parse_size(argv[3], &msg.len))
+		if (size_parse(argv[3], &msg.len))
 			return complain(argv[3], "not a size like 512M or 8G");
 		snprintf(msg.name, sizeof(msg.name), "%s", argv[2]);
 		msg.mode = SESSION_MEMBER_ADD;

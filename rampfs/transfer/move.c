@@ -230,6 +230,33 @@ static bool holds(struct move *m)
 	}
 }
 
+static void admit_posted(void *arg)
+{
+	struct transfers *t = arg;
+
+	t->admitting = false;
+	if (t->started && !t->closing)
+		t->hooks->admit(t);
+	transfers_put(t);
+}
+
+/* Counts it as under way until the target has it. */
+static void count_in_pair(struct move *m)
+{
+	struct transfers *t = m->t;
+	bool counts = m->queues && m->state >= S_CHECKING && m->state <= S_GIVEN;
+
+	if (counts == m->counted)
+		return;
+	m->counted = counts;
+	pair_of(t, m->peer)->under_way += counts ? 1u : -1u;
+	if (counts || t->admitting || TAILQ_EMPTY(&t->queue))
+		return;
+	t->admitting = true; /* posted: this move is in the middle of a step */
+	transfers_get(t);
+	loop_post(t->loop, admit_posted, t);
+}
+
 /*
  * The one door. A step that the drawing does not have, or a state whose invariant does not hold,
  * ends the daemon: the records remain, and the next daemon takes them up.
@@ -253,6 +280,7 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 	}
 	log_debug("segment %llu: %s -> %s", (unsigned long long)m->id, states[from].name,
 		  states[to].name);
+	count_in_pair(m);
 }
 
 struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record)

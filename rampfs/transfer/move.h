@@ -107,6 +107,7 @@ struct move_target {
 	bool has_every_page;	    /* nothing is REMOTE any more */
 	bool said_listed;	    /* LISTED went out: our tables show us as the owner */
 	bool taken_is_stale;	    /* taken was answered ESTALE: the row is not in k */
+	bool was_read_ahead;	    /* in rounds: what is missing was stored into since */
 	struct pull_figures pulled; /* the pull's last word */
 	/* T_ROUNDS (target_rounds.c). */
 	uint32_t round;		     /* that is read, or was read last */
@@ -133,8 +134,10 @@ struct move {
 	uint64_t serial; /* tells it from another move of the same segment */
 	enum move_state state;
 	uint64_t since_ms; /* in this state */
-	struct seg *seg;   /* a reference, or NULL */
-	uid_t owner;	   /* the segment's, whose share of the workers its moves use */
+	bool queues;	   /* one of many: it is counted in its pair while it is under way */
+	bool counted;
+	struct seg *seg; /* a reference, or NULL */
+	uid_t owner;	 /* the segment's, whose share of the workers its moves use */
 	uv_timer_t timer;
 	uint32_t backoff_ms;
 	struct move_request *request; /* that waits for the move; NULL: none */
@@ -151,6 +154,7 @@ struct move {
 	struct data_range *ranges; /* owned */
 	uint32_t n_ranges;
 	bool demand_only, wants_progress, unchanged;
+	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
 	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */
 	struct trace *trace; /* a reference; NULL: not traced */
 

@@ -17,6 +17,8 @@
  *   REMOTE -> NEW         [move_request_tick]       row gone, or another's and the owner down
  *   NEW, REMOTE -> AGAIN  [move_request_again]      tables are behind, or pages are missing there
  *   AGAIN -> NEW          [move_request_tick]       after AGAIN_MS
+ *   NEW -> QUEUED         [begin_here]              one of many, and UNDER_WAY_MAX are under way to the target
+ *   QUEUED -> NEW         [move_requests_admit]     one of those has been taken, or has failed
  *   any -> answered       [move_request_done]
  *
  * A request of a move in steps says how far it may go; move_request_go_on lets it go further.
@@ -43,8 +45,9 @@
 #include "source_hold.h"
 #include "target_pull.h"
 
-#define QUORUM_MS 5000u /* without a quorum, until EROFS */
-#define GRACE_MS  500u	/* for a worker to return, or a commit to be answered, after a cancel */
+#define QUORUM_MS     5000u /* without a quorum, until EROFS */
+#define UNDER_WAY_MAX 64u   /* of requests of many at once, to one target */
+#define GRACE_MS      500u  /* for a worker to return, or a commit to be answered, after a cancel */
 
 /* ---- this node owns it ----------------------------------------------------------------------- */
 
@@ -140,6 +143,13 @@ static bool join_move(struct move_request *req, struct move *m, const struct seg
 	return true;
 }
 
+/* One of many waits while as many are under way as may be: each keeps room at the target, and a single
+   request that comes meanwhile waits for no others. */
+static bool has_to_queue(const struct move_request *req)
+{
+	return req->spec.queues && pair_of(req->t, req->spec.dst)->under_way >= UNDER_WAY_MAX;
+}
+
 static void begin_here(struct move_request *req, const struct segment_row *row)
 {
 	struct transfers *t = req->t;
@@ -183,6 +193,12 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 	if (!peer_up(t->peers, req->spec.dst)) {
 		seg_put(seg);
 		move_request_unreachable(req, req->spec.dst, "the target is down");
+		return;
+	}
+	if (has_to_queue(req)) {
+		seg_put(seg);
+		move_request_go(req, REQUEST_NEW, REQUEST_QUEUED);
+		move_request_arm(req, 0);
 		return;
 	}
 	move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
@@ -372,6 +388,18 @@ void move_request_begin(struct move_request *req)
 		move_request_ask_owner(req, &row);
 }
 
+/* Those to other targets do not wait for a target that is slow. */
+void move_requests_admit(struct transfers *t)
+{
+	struct move_request *req, *next;
+
+	for (req = TAILQ_FIRST(&t->queue); req; req = next) {
+		next = TAILQ_NEXT(req, in_queue);
+		if (!has_to_queue(req))
+			move_request_begin(req);
+	}
+}
+
 /* The deadline has come while a move is under way here. */
 static void moving_timeout(struct move_request *req)
 {
@@ -426,6 +454,7 @@ static void on_timeout(struct move_request *req)
 				  "it is moved, but this node's tables are behind");
 		return;
 	case REQUEST_NEW:
+	case REQUEST_QUEUED:
 	case REQUEST_AGAIN:
 		if (req->no_quorum_since_ms)
 			fail_no_quorum(req);

@@ -9,6 +9,7 @@
 /* Hooks of transfer_core.h. */
 void move_request_begin(struct move_request *req);
 void move_request_tick(struct move_request *req);
+void move_requests_admit(struct transfers *t);
 
 /* The segment's row has changed, or its move has ended: also a hook. */
 void move_requests_look(struct transfers *t, ramp_segment_t id);

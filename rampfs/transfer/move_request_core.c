@@ -97,13 +97,30 @@ static const struct {
 	uint32_t next; /* states that may follow */
 } states[REQUEST_STATES] = {
 	[REQUEST_NEW] = {"new", BIT(REQUEST_MOVING) | BIT(REQUEST_WAITING) | BIT(REQUEST_REMOTE) |
-					BIT(REQUEST_AGAIN)},
+					BIT(REQUEST_AGAIN) | BIT(REQUEST_QUEUED)},
 	[REQUEST_MOVING] = {"moving", BIT(REQUEST_NEW)},
 	[REQUEST_WAITING] = {"waiting", BIT(REQUEST_NEW)},
 	[REQUEST_REMOTE] = {"remote", BIT(REQUEST_NEW) | BIT(REQUEST_SEEING) | BIT(REQUEST_AGAIN)},
 	[REQUEST_SEEING] = {"seeing", 0},
 	[REQUEST_AGAIN] = {"again", BIT(REQUEST_NEW)},
+	[REQUEST_QUEUED] = {"queued", BIT(REQUEST_NEW)},
 };
+
+static void leave_queue(struct move_request *req)
+{
+	if (req->state != REQUEST_QUEUED)
+		return;
+	TAILQ_REMOVE(&req->t->queue, req, in_queue);
+	pthread_mutex_lock(&req->t->lock);
+	req->t->status.queued--;
+	pthread_mutex_unlock(&req->t->lock);
+}
+
+static void enter_queue(struct move_request *req)
+{
+	TAILQ_INSERT_TAIL(&req->t->queue, req, in_queue);
+	transfers_count(req->t, &req->t->status.queued);
+}
 
 void move_request_go(struct move_request *req, enum move_request_state from,
 		     enum move_request_state to)
@@ -114,7 +131,10 @@ void move_request_go(struct move_request *req, enum move_request_state from,
 			req->spec.id, states[req->state].name, states[from].name, states[to].name);
 		abort();
 	}
+	leave_queue(req);
 	req->state = to;
+	if (to == REQUEST_QUEUED)
+		enter_queue(req);
 	log_debug("request to move segment %" PRIu64 ": %s -> %s", req->spec.id, states[from].name,
 		  states[to].name);
 }
@@ -189,6 +209,7 @@ void move_request_done(struct move_request *req, int result, const char *text)
 		    trace_collect(m, req->handle, result, text, traced_step, traced_answer))
 			return;
 	}
+	leave_queue(req);
 	LIST_REMOVE(req, link);
 	req->done(req->arg, result, result ? text : "");
 	uv_close((uv_handle_t *)&req->timer, move_request_free);

@@ -16,12 +16,14 @@ enum move_request_state {
 	REQUEST_WAITING,
 	REQUEST_REMOTE,
 	REQUEST_SEEING,
-	REQUEST_AGAIN
+	REQUEST_AGAIN,
+	REQUEST_QUEUED
 };
-#define REQUEST_STATES (REQUEST_AGAIN + 1)
+#define REQUEST_STATES (REQUEST_QUEUED + 1)
 
 struct move_request {
-	LIST_ENTRY(move_request) link; /* of transfers.requests */
+	LIST_ENTRY(move_request) link;	    /* of transfers.requests */
+	TAILQ_ENTRY(move_request) in_queue; /* QUEUED: of transfers.queue */
 	struct transfers *t;
 	uint64_t handle;
 	enum move_request_state state;

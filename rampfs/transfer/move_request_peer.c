@@ -163,6 +163,9 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	request.wait_stable = mm.wait_stable;
 	request.force = mm.force;
 	request.timeout_ms = mm.timeout_ms;
+	request.limit_bytes_s = mm.limit_bytes_s;
+	request.batch = mm.batch;
+	request.queues = mm.queues;
 	request.progress = mm.progress ? remote_progress : NULL;
 	request.step = mm.trace ? remote_step : NULL;
 	req = move_request_new(t, &request, remote_done, r);

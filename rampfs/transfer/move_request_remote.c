@@ -33,6 +33,9 @@ static void migrate_send(struct move_request *req)
 		.force = req->spec.force,
 		.progress = req->spec.progress != NULL,
 		.trace = req->spec.step != NULL,
+		.limit_bytes_s = req->spec.limit_bytes_s,
+		.batch = req->spec.batch,
+		.queues = req->spec.queues,
 	};
 
 	if (req->deadline_ms) {

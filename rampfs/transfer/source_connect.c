@@ -104,6 +104,8 @@ static void connect_send(struct move *m)
 		.slack_bytes = m->slack_bytes,
 		.src_inc = m->t->incarnation,
 		.demand_only = m->demand_only,
+		.limit_bytes_s = m->limit_bytes_s,
+		.batch = m->batch,
 		.progress = m->wants_progress,
 		.trace = m->trace != NULL,
 		.n_ranges = m->n_ranges,
@@ -216,6 +218,9 @@ void source_start(struct transfers *t, struct move_request *req, const struct se
 	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, spec->dst_name, sizeof(m->name));
 	m->demand_only = spec->mode == TRANSFER_DEMAND && !spec->wait_stable;
+	m->limit_bytes_s = spec->limit_bytes_s;
+	m->batch = spec->batch;
+	m->queues = spec->queues;
 	m->source.copy_mode = spec->mode == TRANSFER_COPY;
 	m->source.precopy_mode = spec->mode == TRANSFER_PRECOPY;
 	m->wants_progress = spec->progress != NULL;

@@ -95,6 +95,7 @@ static void target_take_rounds(struct move *m, const struct msg_transfer *tr)
 		return;
 	}
 	move_go(m, T_ROUNDS, T_TAKING);
+	m->target.was_read_ahead = true;
 	if (tr->parts > PARTS_AT_ONCE) {
 		move_work(m, take_rounds_work, widened);
 		return;

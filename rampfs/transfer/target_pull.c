@@ -45,6 +45,13 @@ int target_widen(struct move *m)
 	return rc;
 }
 
+static enum pull_rank rank_of(const struct move *m)
+{
+	if (m->state == T_ROUNDS)
+		return PULL_AHEAD;
+	return m->state == T_COPYING || m->target.was_read_ahead ? PULL_DIRTY : PULL_PREFETCH;
+}
+
 int target_begin_pull(struct move *m)
 {
 	struct pull_source source = {
@@ -52,6 +59,9 @@ int target_begin_pull(struct move *m)
 		.incarnation = m->peer_inc,
 		.key = tp_key_of_attempt(m->id, m->k),
 		.trace = m->trace,
+		.rank = rank_of(m),
+		.limit_bytes_s = m->limit_bytes_s,
+		.batch = m->batch,
 		.alone = m->state == T_COPYING || m->state == T_ROUNDS,
 		.all = !m->demand_only && m->state != T_ROUNDS,
 	};

@@ -160,6 +160,8 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 	m->size = c->size;
 	m->slack_bytes = c->slack_bytes;
 	m->demand_only = c->demand_only;
+	m->limit_bytes_s = c->limit_bytes_s;
+	m->batch = c->batch;
 	m->wants_progress = c->progress;
 	if (c->trace)
 		trace_target(m);

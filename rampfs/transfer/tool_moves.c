@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/rate.h"
+
 #include "move_request.h"
 #include "tool_give_up.h"
 #include "tool_pulls.h"
@@ -57,6 +59,8 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		move_request_start(t, &mr, tool_done, request);
 	} else if (what->mode >= TRANSFER_MODES) {
 		tool_answer(request, -EINVAL, "unknown mode");
+	} else if (what->limit_bytes_s && what->limit_bytes_s < RATE_MIN) {
+		tool_answer(request, -EINVAL, "a limit is 1M a second at least");
 	} else if (what->in_steps &&
 		   (what->step < SESSION_CONNECTED || what->step > SESSION_TAKEN)) {
 		tool_answer(request, -EINVAL, "unknown step");
@@ -72,6 +76,9 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		       sizeof(mr.dst_name));
 		mr.wait_stable = what->wait;
 		mr.force = what->force;
+		mr.limit_bytes_s = what->limit_bytes_s;
+		mr.batch = what->batch;
+		mr.queues = what->queues;
 		mr.progress = what->progress ? tool_watch : NULL;
 		mr.step = what->trace ? tool_traced : NULL;
 		mr.in_steps = what->in_steps;

@@ -23,6 +23,7 @@
 #include "figures.h"
 #include "give_back.h"
 #include "given.h"
+#include "move_message.h"
 #include "move_request.h"
 #include "move_request_peer.h"
 #include "move_request_remote.h"
@@ -133,6 +134,26 @@ static void move_peer_changed(struct move *m, const struct event *e)
 	}
 }
 
+/* Says how much this node sends ahead of need: a target that knows it asks for no more, and has no pages
+   claimed for long which a program may touch. */
+static void say_limit(struct transfers *t, ramp_node_t node)
+{
+	struct msg_limit msg = {.bytes_s = t->config.limit_bytes_s};
+
+	MOVE_SEND(t, node, PROTO_LIMIT, proto_put_limit, &msg);
+}
+
+static void on_limit(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		     struct wire_r *body)
+{
+	struct transfers *t = arg;
+	struct msg_limit msg;
+
+	(void)incarnation;
+	if (move_decoded(body, proto_get_limit(body, &msg)) && t->pull && !t->closing)
+		pull_source_limit(t->pull, from, msg.bytes_s);
+}
+
 static void peer_changed(void *arg)
 {
 	struct event *e = arg;
@@ -146,6 +167,8 @@ static void peer_changed(void *arg)
 				move_peer_changed(m, e);
 		}
 	}
+	if (!t->closing && e->up)
+		say_limit(t, e->node);
 	if (t->started && !t->closing && e->up)
 		move_requests_peer_up(t, e->node);
 	else if (t->started && !t->closing)
@@ -196,6 +219,7 @@ static const struct transfer_hooks hooks = {
 	.ended = move_requests_look,
 	.request_begin = move_request_begin,
 	.request_tick = move_request_tick,
+	.admit = move_requests_admit,
 };
 
 static void free_timer(uv_handle_t *handle)
@@ -236,6 +260,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	atomic_init(&t->last_handle, ramp_random64() >> 1);
 	pthread_mutex_init(&t->lock, NULL);
 	STAILQ_INIT(&t->collapses);
+	TAILQ_INIT(&t->queue);
 	uv_timer_init(loop_uv(t->loop), t->up_timer);
 	t->up_timer->data = t;
 	source_connect_listen(t);
@@ -249,6 +274,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	give_back_listen(t);
 	move_request_peer_listen(t);
 	traces_listen(t);
+	peers_on(t->peers, PROTO_LIMIT, on_limit, t);
 	figures_listen(t);
 	*out = t;
 	return 0;
@@ -397,6 +423,7 @@ void transfers_status(struct transfers *t, struct transfers_status *status)
 {
 	pthread_mutex_lock(&t->lock);
 	*status = t->status;
+	status->limit_bytes_s = t->config.limit_bytes_s;
 	pthread_mutex_unlock(&t->lock);
 }
 

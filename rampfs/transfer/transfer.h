@@ -46,8 +46,9 @@ struct transfers_config {
 	struct tp *tp;
 	struct programs *programs;
 	struct serve *serve;
-	bool rollback_auto;  /* mount option rollback=auto */
-	uint32_t quiesce_ms; /* for programs that are asked to let go; 0: 1000 */
+	bool rollback_auto;	/* mount option rollback=auto */
+	uint32_t quiesce_ms;	/* for programs that are asked to let go; 0: 1000 */
+	uint64_t limit_bytes_s; /* of what is sent ahead of need (mount option limit); 0: none */
 	/* Reads the name that is noted beside a segment's bytes, "" where there is none; or NULL. */
 	void (*noted_name)(struct seg *seg, char name[RAMP_NAME_MAX + 1]);
 };
@@ -99,9 +100,12 @@ struct migrate_request {
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
 	enum transfer_mode mode;
-	bool force;	     /* no program is asked */
-	bool reclaim;	     /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
-	bool wait_stable;    /* answer when it is STABLE; else when this node's tables and (waited
+	uint64_t limit_bytes_s; /* of what is read ahead of need; 0: none */
+	uint64_t batch;		/* a random number: requests with the same share the limit */
+	bool queues;	  /* it is one of many, and waits for its turn where many are under way */
+	bool force;	  /* no program is asked */
+	bool reclaim;	  /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
+	bool wait_stable; /* answer when it is STABLE; else when this node's tables and (waited
 				for 1 s at most) the target's show it */
 	uint32_t timeout_ms; /* rename(2): 5000; 0: as long as it takes */
 	/* It waits after `first_step` for transfers' client (tool_moves.c), hold_ms at most (0: the usual
@@ -159,7 +163,9 @@ struct transfer_row {
 };
 #define TRANSFER_HISTOGRAM 24 /* bucket i: less than 2^i microseconds */
 struct transfers_status {
+	uint64_t queued; /* requests that wait for their turn, now */
 	uint64_t started, done, failed, window_last_us, window_max_us;
+	uint64_t limit_bytes_s;	      /* as struct transfers_config has it */
 	uint64_t windows, windows_us; /* how many were measured here; of all of them */
 	uint64_t window_us[TRANSFER_HISTOGRAM];
 };

@@ -60,6 +60,17 @@ bool transfers_rolled_back(struct transfers *t, ramp_segment_t id)
 	return found;
 }
 
+struct pair *pair_of(struct transfers *t, ramp_node_t node)
+{
+	size_t i = 0;
+
+	while (i < PAIRS_MAX - 1 && t->pairs[i].node && t->pairs[i].node != node)
+		i++;
+	if (!t->pairs[i].node)
+		t->pairs[i].node = node;
+	return &t->pairs[i];
+}
+
 /* ---- reads of the tables --------------------------------------------------------------------- */
 
 bool row_in_attempt(const struct segment_row *row, struct ramp_attempt k)

@@ -18,6 +18,7 @@
 #define MOVE_BUCKETS 256u
 #define ANSWERED     64
 #define TRACES_KEPT  4
+#define PAIRS_MAX    64 /* targets that are told apart */
 
 struct move;
 struct move_request;
@@ -37,6 +38,8 @@ struct transfer_hooks {
 	void (*ended)(struct transfers *t, ramp_segment_t id);
 	/* A request begins, or begins again (move_request.c). */
 	void (*request_begin)(struct move_request *req);
+	/* One of those in a pair is not under way any more: another may begin (move_request.c). */
+	void (*admit)(struct transfers *t);
 	/* A request's timer has run out (move_request.c). */
 	void (*request_tick)(struct move_request *req);
 };
@@ -51,6 +54,12 @@ struct answered {
 struct kept_trace {
 	uint64_t source_id; /* 0: none */
 	struct trace *trace;
+};
+
+/* Moves from here to one node, of requests of many at once, that it has not taken yet. */
+struct pair {
+	ramp_node_t node; /* 0: free */
+	unsigned under_way;
 };
 
 struct transfers {
@@ -75,6 +84,9 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, move_request) requests;
+	TAILQ_HEAD(, move_request) queue; /* QUEUED, in the order in which they came */
+	struct pair pairs[PAIRS_MAX];
+	bool admitting;			    /* hooks->admit is posted */
 	LIST_HEAD(, giving) givings;	    /* give_back.c */
 	struct answered answered[ANSWERED]; /* by move_request_peer.c */
 	size_t n_answered;
@@ -97,6 +109,9 @@ struct transfers {
 	size_t n_rolled_back;
 	struct transfers_status status;
 };
+
+/* The place of a node; nodes beyond PAIRS_MAX share the last one. */
+struct pair *pair_of(struct transfers *t, ramp_node_t node);
 
 /* Any thread. */
 void transfers_get(struct transfers *t);

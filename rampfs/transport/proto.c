@@ -124,6 +124,8 @@ void proto_put_connect(struct wire_w *w, const struct msg_connect *m)
 	put_bool(w, m->demand_only);
 	put_bool(w, m->progress);
 	put_bool(w, m->trace);
+	wire_put_u64(w, m->limit_bytes_s);
+	wire_put_u64(w, m->batch);
 	wire_put_str(w, m->name);
 	wire_put_u32(w, m->n_ranges);
 	for (uint32_t i = 0; i < m->n_ranges; i++) {
@@ -175,6 +177,8 @@ int proto_get_connect(struct wire_r *r, struct msg_connect *m)
 	m->demand_only = get_bool(r);
 	m->progress = get_bool(r);
 	m->trace = get_bool(r);
+	m->limit_bytes_s = wire_get_u64(r);
+	m->batch = wire_get_u64(r);
 	get_name(r, m->name);
 	if (r->bad)
 		return -EBADMSG;
@@ -349,6 +353,19 @@ int proto_get_pulled(struct wire_r *r, struct msg_pulled *m)
 	return done(r);
 }
 
+void proto_put_limit(struct wire_w *w, const struct msg_limit *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->bytes_s);
+}
+
+int proto_get_limit(struct wire_r *r, struct msg_limit *m)
+{
+	get_version(r);
+	m->bytes_s = wire_get_u64(r);
+	return done(r);
+}
+
 void proto_put_figures(struct wire_w *w, const struct msg_figures *m)
 {
 	put_version(w);
@@ -417,7 +434,10 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 	put_bool(w, m->progress);
 	put_bool(w, m->trace);
 	put_bool(w, m->force);
+	put_bool(w, m->queues);
 	wire_put_u32(w, m->timeout_ms);
+	wire_put_u64(w, m->limit_bytes_s);
+	wire_put_u64(w, m->batch);
 }
 
 int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
@@ -437,7 +457,10 @@ int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
 	m->progress = get_bool(r);
 	m->trace = get_bool(r);
 	m->force = get_bool(r);
+	m->queues = get_bool(r);
 	m->timeout_ms = wire_get_u32(r);
+	m->limit_bytes_s = wire_get_u64(r);
+	m->batch = wire_get_u64(r);
 	return done(r);
 }
 

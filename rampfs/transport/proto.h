@@ -41,7 +41,8 @@ enum proto_type {
 	PROTO_LISTED = 0x1a,   /* T -> S, a hint: T's own tables show the segment at T */
 	PROTO_STORED =
 		0x1b, /* S -> T, pre-copy: pages that were stored into; before ROUND or TRANSFER */
-	PROTO_ROUND = 0x1c,	 /* S -> T: read them; round 0: all. Repeated until ROUND_READ */
+	PROTO_ROUND = 0x1c, /* S -> T: read them; round 0: all. Repeated until ROUND_READ */
+	PROTO_LIMIT = 0x1f, /* both ways, at each connection: how much the sender sends ahead */
 	PROTO_ROUND_READ = 0x1d, /* T -> S: T has all pages as they were in that round, or later */
 	PROTO_FIGURES = 0x1e, /* both ways, and S -> requester: what is measured of a hand-over */
 
@@ -75,9 +76,10 @@ struct msg_connect {
 	uint64_t size, slack_bytes;
 	ramp_incarnation_t src_inc;
 	bool demand_only, progress, trace;
-	char name[RAMP_NAME_MAX + 1]; /* in the target's directory */
-	uint32_t n_ranges;	      /* populated, in order, apart, none beyond size's page */
-	struct msg_range *ranges;     /* decoded: the caller frees */
+	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
+	char name[RAMP_NAME_MAX + 1];  /* in the target's directory */
+	uint32_t n_ranges;	       /* populated, in order, apart, none beyond size's page */
+	struct msg_range *ranges;      /* decoded: the caller frees */
 };
 
 struct msg_accept {
@@ -133,6 +135,10 @@ struct msg_verdict {
 	uint64_t epoch;
 };
 
+struct msg_limit {
+	uint64_t bytes_s; /* 0: none */
+};
+
 struct msg_pulled {
 	ramp_segment_t id;
 	struct ramp_attempt k;
@@ -162,9 +168,10 @@ struct msg_migrate {
 	char name[RAMP_NAME_MAX + 1];	   /* at the target */
 	char from_name[RAMP_NAME_MAX + 1]; /* at the source; "": any */
 	uint8_t mode;			   /* enum transfer_mode */
-	bool wait_stable, progress, trace;
+	bool wait_stable, progress, trace, queues;
 	bool force; /* no program is asked */
 	uint32_t timeout_ms;
+	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
 };
 
 struct msg_answer {
@@ -239,6 +246,8 @@ void proto_put_round(struct wire_w *w, const struct msg_round *m);
 int proto_get_round(struct wire_r *r, struct msg_round *m);
 void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m);
 int proto_get_verdict(struct wire_r *r, struct msg_verdict *m);
+void proto_put_limit(struct wire_w *w, const struct msg_limit *m);
+int proto_get_limit(struct wire_r *r, struct msg_limit *m);
 void proto_put_pulled(struct wire_w *w, const struct msg_pulled *m);
 int proto_get_pulled(struct wire_r *r, struct msg_pulled *m);
 void proto_put_figures(struct wire_w *w, const struct msg_figures *m);

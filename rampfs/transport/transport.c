@@ -12,7 +12,7 @@
 int transport_open(const struct transport_config *config, struct tp **out, struct ramp_err *err)
 {
 	struct tp *tcp;
-	int rc = tcp_open(config->peers, config->streams, &tcp, err);
+	int rc = tcp_open(config->peers, config->streams, config->limit_bytes_s, &tcp, err);
 
 	if (rc)
 		return rc;

@@ -236,6 +236,7 @@ struct transport_config {
 	const char *address; /* HOST:PORT of this node; until transport_open returns */
 	/* Threads that serve others' reads, TRANSPORT_STREAMS_MAX at most; 0: by the processors. */
 	unsigned streams;
+	uint64_t limit_bytes_s; /* of what is sent over connections for prefetch by TCP; 0: none */
 };
 
 /* Opens the transports that reads of other nodes need. The caller ends it with ops->stop. -ENODEV: VERBS,

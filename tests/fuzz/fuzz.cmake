@@ -63,7 +63,7 @@ file(GLOB journal RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_
 file(GLOB replica RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/meta/replica*.c ${CMAKE_SOURCE_DIR}/meta/fsm*.c)
 rampfs_fuzz(raft ${raft})
 rampfs_fuzz(command meta/command.c)
-rampfs_fuzz(config libramp/base/config.c)
+rampfs_fuzz(config libramp/base/config.c libramp/base/size.c)
 set(memory ${m}/page_set.c ${m}/stores.c ${m}/seg_core.c ${m}/about.c ${m}/seg_file.c ${m}/seg_times.c ${m}/seg.c ${m}/open_cache.c ${m}/record.c ${m}/pages.c
   ${m}/gate.c ${m}/layout.c ${m}/mapping.c ${m}/find_data.c ${m}/populated.c ${m}/reserve.c ${m}/spare.c
   libramp/base/kernel.c)
@@ -74,10 +74,10 @@ rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/ops_alloc.c rampfs/mount/facts.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c ${t}/hello_io.c ${t}/stream.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mkfs.rampfs/plan.c
-  libramp/base/statedir.c libramp/base/config.c libramp/base/hmac.c)
+  libramp/base/statedir.c libramp/base/config.c libramp/base/size.c libramp/base/hmac.c)
 rampfs_fuzz(broker libramp/base/loop.c libramp/base/fair_queue.c libramp/base/kernel.c)
 rampfs_fuzz(status libramp/base/visible.c libramp/base/output.c)
-rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c ${t}/tcp/tcp_serve.c ${t}/tcp/serve_conn.c
+rampfs_fuzz(serve libramp/base/kernel.c libramp/base/cpu_weight.c libramp/base/rate.c libramp/base/size.c ${t}/tcp/tcp_serve.c ${t}/tcp/serve_conn.c
   ${t}/tcp/export.c ${t}/key.c)
 rampfs_fuzz(replies ${t}/tcp/tcp_read.c ${t}/stream.c)
 rampfs_fuzz(control ${t}/peers/channel.c ${t}/stream.c ${t}/proto.c libramp/base/hmac.c libramp/base/kernel.c libramp/base/loop.c libramp/base/fair_queue.c)

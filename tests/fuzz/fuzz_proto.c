@@ -18,6 +18,7 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_TRANSFER, transfer)                                                               \
 	DO(PROTO_TAKEN, verdict)                                                                   \
 	DO(PROTO_PULLED, pulled)                                                                   \
+	DO(PROTO_LIMIT, limit)                                                                     \
 	DO(PROTO_FIGURES, figures)                                                                 \
 	DO(PROTO_MIGRATE, migrate)                                                                 \
 	DO(PROTO_GIVE_BACK, give_back)                                                             \
@@ -150,14 +151,16 @@ static void seed_verbs(void)
 void fuzz_seeds(void)
 {
 	struct msg_range ranges[] = {{0, 4096}, {8192, 8192}};
-	struct msg_connect connect = {4097, 7,	  3,	16384,	 4096, 9,
-				      true, true, true, "cache", 2,    ranges};
+	struct msg_connect connect = {4097, 7,	  3,	   16384, 4096,	   9, true,
+				      true, true, 2 << 20, 11,	  "cache", 2, ranges};
 	struct msg_accept accept = {4097, 7, 8, 10};
 	struct msg_refuse refuse = {4097, 7, 28, "no room"};
 	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8, 3, 2};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
-	struct msg_migrate migrate = {5, 4097, 2, "cache", "old", 1, true, true, true, true, 5000};
+	struct msg_migrate migrate = {5,    4097, 2,	"cache", "old", 1,	 true,
+				      true, true, true, true,	 5000,	2 << 20, 11};
+	struct msg_limit limit = {2 << 20};
 	struct msg_figures figures = {
 		.id = 4097, .epoch = 7, .from = 1, .to = 2, .of_target = true};
 	struct msg_answer answer = {5, 16, 6, "mapped by pid 1"};

@@ -28,6 +28,7 @@
 enum choice { PREFETCH = 1, AS_IT_IS = 2, ANOTHER_READER = 4 };
 
 static struct tcp_serve *serve;
+static struct rate limit;
 static uint8_t *segment;
 static atomic_int out; /* pieces */
 
@@ -85,7 +86,8 @@ static void start(void)
 	};
 
 	segment = calloc(1, SEGMENT_BYTES);
-	fuzz_rule(segment && tcp_serve_start(&serve, 0, NULL) == 0);
+	rate_init(&limit, 0);
+	fuzz_rule(segment && tcp_serve_start(&serve, 0, &limit, NULL) == 0);
 	fuzz_rule(tcp_serve_export(serve, &export, NULL) == 0);
 }
 

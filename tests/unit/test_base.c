@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/size.h"
 #include "base/wire.h"
 
 START_TEST(errors_are_wrapped_in_front)
@@ -132,17 +133,17 @@ START_TEST(sizes)
 {
 	uint64_t v;
 
-	ck_assert(config_size("0", &v) == 0 && v == 0);
-	ck_assert(config_size("4096", &v) == 0 && v == 4096);
-	ck_assert(config_size("8G", &v) == 0 && v == UINT64_C(8) << 30);
-	ck_assert(config_size("32T", &v) == 0 && v == UINT64_C(32) << 40);
-	ck_assert_int_eq(config_size("18446744073709551615", &v), -ERANGE);
-	ck_assert_int_eq(config_size("16777216T", &v), -ERANGE);
-	ck_assert_int_eq(config_size("", &v), -EINVAL);
-	ck_assert_int_eq(config_size("-1", &v), -EINVAL);
-	ck_assert_int_eq(config_size("1.5G", &v), -EINVAL);
-	ck_assert_int_eq(config_size("1GB", &v), -EINVAL);
-	ck_assert_int_eq(config_size("0x10", &v), -EINVAL);
+	ck_assert(size_parse("0", &v) == 0 && v == 0);
+	ck_assert(size_parse("4096", &v) == 0 && v == 4096);
+	ck_assert(size_parse("8G", &v) == 0 && v == UINT64_C(8) << 30);
+	ck_assert(size_parse("32T", &v) == 0 && v == UINT64_C(32) << 40);
+	ck_assert_int_eq(size_parse("18446744073709551615", &v), -ERANGE);
+	ck_assert_int_eq(size_parse("16777216T", &v), -ERANGE);
+	ck_assert_int_eq(size_parse("", &v), -EINVAL);
+	ck_assert_int_eq(size_parse("-1", &v), -EINVAL);
+	ck_assert_int_eq(size_parse("1.5G", &v), -EINVAL);
+	ck_assert_int_eq(size_parse("1GB", &v), -EINVAL);
+	ck_assert_int_eq(size_parse("0x10", &v), -EINVAL);
 }
 END_TEST
 

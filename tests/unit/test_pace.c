@@ -1,9 +1,11 @@
 /*
- * The limit of work for unauthenticated clients, on a clock of the test's own.
+ * Limits, on a clock of the test's own: of work for unauthenticated clients, and of bytes a second.
  */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 
+#include "base/rate.h"
 #include "base/throttle.h"
 
 static struct throttle throttle;
@@ -129,6 +131,95 @@ START_TEST(one_thread_of_many_processors_gets_the_half_of_one)
 }
 END_TEST
 
+/* ---- bytes a second ---- */
+
+#define MIB (UINT64_C(1) << 20)
+
+/* Takes all that is there, as pages; the time goes from one moment to the next at which there is some. */
+static uint64_t take_for(struct rate *rate, uint64_t us)
+{
+	uint64_t end = now_us + us, took = 0, one, due;
+
+	while (now_us < end) {
+		one = rate_take(rate, 2 * MIB, now_us);
+		ck_assert_uint_eq(one % 4096, 0);
+		took += one;
+		due = rate_due_us(rate, now_us);
+		ck_assert(one || due > now_us);
+		now_us = due;
+	}
+	return took;
+}
+
+START_TEST(a_limit_gives_as_many_bytes_as_it_says)
+{
+	static const uint64_t limits[] = {RATE_MIN, 3 * MIB + 12345, 200 * MIB, 10000 * MIB};
+	uint64_t limit = limits[_i], took;
+	struct rate rate;
+
+	rate_init(&rate, limit);
+	took = take_for(&rate, 10000000);
+	ck_assert_uint_le(took, 10 * limit + limit / 50 + 2 * 2 * MIB);
+	ck_assert_uint_ge(took, 10 * limit - limit / 50);
+	rate_destroy(&rate);
+}
+END_TEST
+
+/* A silent hour is no credit; a piece is small, so that others wait for little of it. */
+START_TEST(a_limit_saves_little_up)
+{
+	uint64_t took = 0, one;
+	struct rate rate;
+
+	rate_init(&rate, 100 * MIB);
+	now_us += UINT64_C(3600000000);
+	while ((one = rate_take(&rate, 2 * MIB, now_us))) {
+		ck_assert_uint_le(one, MIB);
+		took += one;
+	}
+	ck_assert_uint_le(took, 2 * MIB);
+	rate_destroy(&rate);
+}
+END_TEST
+
+START_TEST(what_is_put_back_can_be_taken_again)
+{
+	struct rate rate;
+	uint64_t one;
+
+	rate_init(&rate, 100 * MIB);
+	while (rate_take(&rate, 2 * MIB, now_us))
+		;
+	rate_put_back(&rate, 64 << 10);
+	ck_assert_uint_eq(rate_take(&rate, 64 << 10, now_us), 64 << 10);
+	ck_assert_uint_eq(rate_take(&rate, 4096, now_us), 0);
+	rate_put_back(&rate, 1000 * MIB); /* no more than is ever saved up */
+	for (one = 0; rate_take(&rate, MIB, now_us) && one < 100; one++)
+		;
+	ck_assert_uint_le(one, 3);
+	rate_set(&rate, 0);
+	ck_assert_uint_eq(rate_take(&rate, 1000 * MIB, now_us), 1000 * MIB);
+	ck_assert_uint_eq(rate_due_us(&rate, now_us), now_us);
+	rate_destroy(&rate);
+}
+END_TEST
+
+START_TEST(a_limit_of_nothing_or_nonsense_is_none)
+{
+	uint64_t v;
+
+	ck_assert(rate_parse("200M", &v) == 0 && v == 200 * MIB);
+	ck_assert(rate_parse("1M", &v) == 0 && v == RATE_MIN);
+	ck_assert_int_eq(rate_parse("0", &v), -ERANGE);
+	ck_assert_int_eq(rate_parse("1023K", &v), -ERANGE);
+	ck_assert_int_eq(rate_parse("", &v), -EINVAL);
+	ck_assert_int_eq(rate_parse("-1M", &v), -EINVAL);
+	ck_assert_int_eq(rate_parse("fast", &v), -EINVAL);
+	ck_assert_int_eq(rate_parse("1.5G", &v), -EINVAL);
+	ck_assert_int_eq(rate_parse("200MB/s", &v), -EINVAL);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("pace");
@@ -146,6 +237,10 @@ int main(void)
 	tcase_add_test(tc, no_rest_is_long);
 	tcase_add_test(tc, after_a_while_there_is_another_burst);
 	tcase_add_test(tc, one_thread_of_many_processors_gets_the_half_of_one);
+	tcase_add_loop_test(tc, a_limit_gives_as_many_bytes_as_it_says, 0, 4);
+	tcase_add_test(tc, a_limit_saves_little_up);
+	tcase_add_test(tc, what_is_put_back_can_be_taken_again);
+	tcase_add_test(tc, a_limit_of_nothing_or_nonsense_is_none);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

@@ -35,6 +35,8 @@ static struct msg_connect connect_sample(void)
 		.src_inc = 0x1122334455667788,
 		.demand_only = true,
 		.trace = true,
+		.limit_bytes_s = 200 << 20,
+		.batch = UINT64_MAX - 1,
 		.n_ranges = 3,
 		.ranges = ranges,
 	};
@@ -83,7 +85,8 @@ static int parse_connect(const uint8_t *bytes, size_t len)
 	ck_assert_uint_eq(m.size, want.size);
 	ck_assert_uint_eq(m.slack_bytes, want.slack_bytes);
 	ck_assert_uint_eq(m.src_inc, want.src_inc);
-	ck_assert(m.demand_only && !m.progress && m.trace);
+	ck_assert(m.demand_only && !m.progress && m.trace && m.limit_bytes_s == 200 << 20 &&
+		  m.batch == UINT64_MAX - 1);
 	ck_assert_str_eq(m.name, want.name);
 	ck_assert_uint_eq(m.n_ranges, 3);
 	ck_assert_mem_eq(m.ranges, ranges, sizeof(ranges));
@@ -251,7 +254,9 @@ static void build_migrate(struct body *body)
 				.mode = 1,
 				.wait_stable = true,
 				.force = true,
-				.timeout_ms = 5000};
+				.timeout_ms = 5000,
+				.limit_bytes_s = 8 << 20,
+				.batch = 12};
 	struct wire_w w;
 
 	strcpy(m.name, "x");
@@ -271,7 +276,8 @@ static int parse_migrate(const uint8_t *bytes, size_t len)
 	rc = proto_get_migrate(&r, &m);
 	if (!rc) {
 		ck_assert(m.request == 9 && m.id == 4711 && m.dst == 2 && m.mode == 1 &&
-			  m.wait_stable && !m.progress && m.force && m.timeout_ms == 5000);
+			  m.wait_stable && !m.progress && m.force && m.timeout_ms == 5000 &&
+			  m.limit_bytes_s == 8 << 20 && m.batch == 12);
 		ck_assert_str_eq(m.name, "x");
 		ck_assert_str_eq(m.from_name, "y");
 	}

@@ -3,6 +3,7 @@
  * until the other has come by. And leftovers where a step fails.
  */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "memory/pages.h"
+#include "memory/reserve.h"
 #include "pull/link.h"
 #include "pull_world.h"
 
@@ -62,6 +65,10 @@ void __wrap_pages_arrive(struct seg *seg, uint64_t first, uint64_t count)
 static struct hold before_post;	      /* of a prefetch that fails */
 static _Atomic int posts_left = 1000; /* of the prefetch: more fail */
 
+#define POSTED_MAX 256
+static ramp_segment_t posted[POSTED_MAX]; /* the segments of reads ahead, in order */
+static _Atomic unsigned n_posted;
+
 int __real_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 		     const struct fault_waiter *waiter, uint8_t *bounce);
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
@@ -70,6 +77,8 @@ int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, u
 int __wrap_link_post(struct link *link, struct pulled *pulled, uint64_t first, uint64_t count,
 		     const struct fault_waiter *waiter, uint8_t *bounce)
 {
+	if (link->links->class == TP_PREFETCH && n_posted < POSTED_MAX)
+		posted[n_posted++] = seg_id(pulled->seg); /* by the one thread that prefetches */
 	if (link->links->class != TP_PREFETCH || atomic_fetch_sub(&posts_left, 1) > 0)
 		return __real_link_post(link, pulled, first, count, waiter, bounce);
 	hold_here(&before_post);
@@ -133,7 +142,150 @@ uint64_t __wrap_pull_now_ms(void)
 	return now ? now : __real_pull_now_ms();
 }
 
+static _Atomic uint64_t stopped_us; /* 0: it runs */
+
+uint64_t __real_pull_now_us(void);
+uint64_t __wrap_pull_now_us(void);
+
+uint64_t __wrap_pull_now_us(void)
+{
+	uint64_t now = atomic_load(&stopped_us);
+
+	return now ? now : __real_pull_now_us();
+}
+
+/* ---- several segments of one source ---- */
+
+#define AHEAD_MIB 8u
+
+/* Another segment that is pulled ahead, under a key of its own; its bytes are those of the one that there
+   is. */
+static struct seg *also_pull(unsigned nth, enum pull_rank rank, uint64_t limit_bytes_s)
+{
+	struct pull_source source = {
+		.node = w.s.id,
+		.incarnation = WORLD_INCARNATION,
+		.key = tp_key_of_attempt(OTHER_ID + nth, (struct ramp_attempt){5, 9 + nth}),
+		.prefetch = true,
+		.alone = true,
+		.rank = rank,
+		.limit_bytes_s = limit_bytes_s,
+		.batch = 77,
+	};
+	struct ramp_err err = {0};
+	struct seg *seg;
+
+	ck_assert_int_eq(serve_grant(w.s_serve, w.s_seg, &source.key, w.t.id, &err), 0);
+	ck_assert_int_eq(store_create(w.t_store, OTHER_ID + nth, RECORD_NONE, 0, &seg, &err), 0);
+	ck_assert_int_eq(reserve_memory(seg, w.size, &(struct data_range){0, w.size}, 1, 0, &err),
+			 0);
+	ck_assert_int_eq(pages_prepare(seg, w.size, &err), 0);
+	ck_assert_int_eq(pages_mark_all_remote(seg, &err), 0);
+	ck_assert_msg(pull_begin(w.t_pull, seg, &source, &err) == 0, "%s", err.text);
+	return seg;
+}
+
+static void wait_for_others(unsigned count)
+{
+	for (int i = 0; i < WAIT_MS && atomic_load(&w.finished_other) < count; i++)
+		usleep(1000);
+	ck_assert_uint_eq(atomic_load(&w.finished_other), count);
+}
+
+static int first_of(ramp_segment_t id)
+{
+	for (unsigned i = 0; i < n_posted; i++)
+		if (posted[i] == id)
+			return (int)i;
+	return INT_MAX;
+}
+
+static int last_of(ramp_segment_t id)
+{
+	int last = -1;
+
+	for (unsigned i = 0; i < n_posted; i++)
+		if (posted[i] == id)
+			last = (int)i;
+	return last;
+}
+
 /* ---- the orders ---- */
+
+/* Pages that were stored into after they were read ahead go before a prefetch, that before a pre-copy; and
+   segments of one kind take turns, whichever came first. */
+START_TEST(pages_that_programs_need_sooner_are_asked_for_first)
+{
+	const enum pull_rank ranks[] = {PULL_AHEAD, PULL_PREFETCH, PULL_PREFETCH, PULL_DIRTY};
+	struct seg *segs[4];
+
+	world_open(&w, AHEAD_MIB * MIB);
+	world_write_all(&w);
+	n_posted = 0;
+	atomic_store(&w.held, true); /* no connection is ready before all have begun */
+	for (unsigned i = 0; i < 4; i++)
+		segs[i] = also_pull(i, ranks[i], 0);
+	atomic_store(&w.held, false);
+	wait_for_others(4);
+	ck_assert_int_lt(last_of(OTHER_ID + 3), first_of(OTHER_ID + 1));
+	ck_assert_int_lt(last_of(OTHER_ID + 3), first_of(OTHER_ID + 2));
+	ck_assert_int_lt(last_of(OTHER_ID + 1), first_of(OTHER_ID));
+	ck_assert_int_lt(last_of(OTHER_ID + 2), first_of(OTHER_ID));
+	ck_assert_int_eq(abs(first_of(OTHER_ID + 1) - first_of(OTHER_ID + 2)), 1);
+	w.t_seg = segs[0]; /* world_close puts it */
+	for (unsigned i = 1; i < 4; i++)
+		seg_put(segs[i]);
+	world_close(&w);
+}
+END_TEST
+
+/* Two segments of one request share its limit; a page that is waited for does not count. */
+START_TEST(a_limit_holds_reads_ahead_and_no_demand)
+{
+	const uint64_t limit = 64 * MIB, burst = limit / 50 / PAGE;
+	const uint64_t page = AHEAD_MIB * MIB / PAGE - 1;
+	struct seg *segs[2];
+	uint64_t here = 0;
+
+	world_open(&w, AHEAD_MIB * MIB);
+	world_write_all(&w);
+	atomic_store(&stopped_us, __real_pull_now_us());
+	for (unsigned i = 0; i < 2; i++)
+		segs[i] = also_pull(i, PULL_PREFETCH, limit);
+	for (int i = 0; i < WAIT_MS && here + HUGE_PAGES / 4 < burst; i++) {
+		usleep(1000);
+		here = 2 * page + 2 - pages_missing(segs[0]) - pages_missing(segs[1]);
+	}
+	usleep(COME_BY_US);
+	here = 2 * page + 2 - pages_missing(segs[0]) - pages_missing(segs[1]);
+	ck_assert_uint_gt(here, 0);
+	ck_assert_uint_le(here, burst);
+	for (int i = 0; i < WAIT_MS && pull_want(w.t_pull, segs[1], page, 1); i++)
+		usleep(1000);
+	ck_assert(pages_local(segs[1], page, 1));
+	ck_assert_uint_gt(pages_missing(segs[1]), 0);
+	atomic_store(&stopped_us, 0);
+	wait_for_others(2);
+	w.t_seg = segs[0]; /* world_close puts it */
+	seg_put(segs[1]);
+	world_close(&w);
+}
+END_TEST
+
+/* A source keeps the limit of what it sends by itself, too. */
+START_TEST(a_source_sends_ahead_no_faster_than_its_limit)
+{
+	const uint64_t began = __real_pull_now_us();
+
+	node_limit_bytes_s = 32 * MIB;
+	world_open_with(&w, 16 * MIB, false, true);
+	world_wait_finished(&w);
+	node_limit_bytes_s = 0;
+	ck_assert_uint_ge(__real_pull_now_us() - began, 400000); /* 16 MiB, less what it saved up */
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
 
 /*
  * A hole that reaches beyond the read: the prefetch claims its pages and makes them
@@ -524,6 +676,9 @@ static Suite *suite(void)
 	TCase *c = tcase_create("orders");
 
 	tcase_set_timeout(c, 60);
+	tcase_add_test(c, pages_that_programs_need_sooner_are_asked_for_first);
+	tcase_add_test(c, a_limit_holds_reads_ahead_and_no_demand);
+	tcase_add_test(c, a_source_sends_ahead_no_faster_than_its_limit);
 	tcase_add_test(c, a_page_fault_in_a_hole_that_is_being_taken_goes_on);
 	tcase_add_test(c, a_page_fault_of_what_could_not_be_asked_for_is_asked_for);
 	tcase_add_test(c, a_page_fault_of_what_a_writer_gives_back_is_asked_for);

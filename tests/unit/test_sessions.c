@@ -731,6 +731,95 @@ START_TEST(a_tool_is_answered_and_may_cancel)
 }
 END_TEST
 
+#define BATCH 300u /* more than a socket holds, and more than one message names */
+
+/* Answers all but every tenth at once; those wait for a cancel. */
+static void on_one_of_a_batch(void *arg, struct tool_request *request,
+			      const struct tool_migrate *what)
+{
+	(void)arg;
+	what_asked = *what;
+	if (what->id % 10 == 1)
+		tool_answer(request, -EEXIST, "something is named so there");
+	else if (what->id % 10)
+		tool_answer(request, 0, "");
+}
+
+static void send_batch(int sock)
+{
+	struct session_msg msg = {.type = SESSION_BATCH,
+				  .flags = SESSION_MORE,
+				  .mode = 1,
+				  .node = "b",
+				  .limit = 1 << 20,
+				  .batch = 9};
+
+	for (uint32_t i = 0; i < BATCH; i++) {
+		msg.ranges[msg.count++].addr = 5000 + i;
+		if (msg.count < SESSION_RANGES_MAX && i < BATCH - 1)
+			continue;
+		if (i == BATCH - 1)
+			msg.flags = 0;
+		ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+		msg.count = 0;
+	}
+}
+
+/* Counts verdicts, each of another segment, until `count` have come. */
+static void take_verdicts(int sock, uint32_t count, bool seen[BATCH])
+{
+	struct session_msg msg;
+
+	while (count--) {
+		ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+		ck_assert_int_eq(msg.type, SESSION_VERDICT);
+		ck_assert(msg.segment >= 5000 && msg.segment < 5000 + BATCH);
+		ck_assert(!seen[msg.segment - 5000]);
+		seen[msg.segment - 5000] = true;
+		ck_assert_uint_eq(msg.result, msg.segment % 10 == 1   ? EEXIST
+					      : msg.segment % 10 == 0 ? EINTR
+								      : 0);
+		ck_assert_str_eq(msg.text, msg.segment % 10 == 1   ? "something is named so there"
+					   : msg.segment % 10 == 0 ? "cancelled"
+								   : "");
+	}
+}
+
+START_TEST(each_segment_of_a_batch_has_a_verdict)
+{
+	struct session_msg msg = {.type = SESSION_CANCEL};
+	bool seen[BATCH] = {false};
+	int sock, before;
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){.migrate = on_one_of_a_batch, .cancel = on_cancel};
+	world_programs_start();
+	sock = connect_raw();
+	send_batch(sock);
+	usleep(100000); /* verdicts that the socket does not hold are sent later */
+	take_verdicts(sock, BATCH - BATCH / 10, seen);
+	ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+	take_verdicts(sock, BATCH / 10, seen);
+	ck_assert_int_eq(session_recv(sock, &msg, NULL, NULL, 0), 0);
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert_uint_eq(msg.result, 0);
+	ck_assert(hung_up(sock));
+	close(sock);
+	ck_assert(what_asked.queues && what_asked.mode == 1 && what_asked.batch == 9);
+	ck_assert_str_eq(what_asked.dst_node, "b");
+
+	before = cancels;
+	sock = connect_raw();
+	send_batch(sock);
+	memset(seen, 0, sizeof(seen));
+	take_verdicts(sock, BATCH - BATCH / 10, seen);
+	close(sock); /* as a cancel */
+	for (int i = 0; i < 5000 && cancels < before + (int)BATCH / 10; i++)
+		usleep(1000);
+	ck_assert_int_eq(cancels, before + (int)BATCH / 10);
+}
+END_TEST
+
 static struct session_msg went; /* with what the handler was called */
 
 static void on_go(void *arg, struct tool_request *request, uint8_t step, uint32_t hold_ms)
@@ -1156,6 +1245,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_refused_request_wakes_one_thread_of_the_pool);
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
+	tcase_add_test(tc, each_segment_of_a_batch_has_a_verdict);
 	tcase_add_test(tc, a_move_in_steps_hears_its_program);
 	tcase_add_test(tc, a_pull_needs_the_token_of_an_open);
 	tcase_add_test(tc, one_user_has_few_moves_in_steps);

@@ -87,6 +87,8 @@ misused "rampfs-node: set takes arena-user-max SIZE, or arena-user-max default" 
 misused "rampfs-node: list takes nothing" rampfs-node -m /mnt list d
 misused "rampfs-node: --hook and --force are fence's" rampfs-node --force remove d
 misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x b
+misused "rampfs-migrate: --limit is at least 1M (bytes a second), not: 0" rampfs-migrate --limit 0 /mnt/a/x b
+misused "rampfs-migrate: --limit takes bytes a second, as 200M or 1G, not: fast" rampfs-migrate --limit fast /mnt/a/x b
 misused "rampfs-migrate: --reclaim takes at least one FILE" rampfs-migrate --reclaim
 
 rampfs -o help >"$scratch/help"

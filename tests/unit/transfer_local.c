@@ -433,6 +433,13 @@ int pull_open(const struct pull_config *config, struct pull **out, struct ramp_e
 	return 0;
 }
 
+void pull_source_limit(struct pull *pull, ramp_node_t node, uint64_t bytes_s)
+{
+	(void)pull;
+	(void)node;
+	(void)bytes_s;
+}
+
 static bool exported(const struct pull_source *s)
 {
 	bool found = false;

@@ -56,6 +56,7 @@ void node_start(struct node *node, ramp_node_t id, struct node_identity who)
 }
 
 unsigned node_streams = 1;
+uint64_t node_limit_bytes_s;
 
 void node_open_transport(struct node *node)
 {
@@ -65,6 +66,7 @@ void node_open_transport(struct node *node)
 		.choice = TRANSPORT_AUTO,
 		.address = "127.0.0.1",
 		.streams = node_streams,
+		.limit_bytes_s = node_limit_bytes_s,
 	};
 	struct ramp_err err = {0};
 

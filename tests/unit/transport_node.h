@@ -50,6 +50,8 @@ void node_start(struct node *node, ramp_node_t id, struct node_identity who);
 void node_stop(struct node *node); /* stops the transport too, if there is one */
 /* struct transport_config's `streams`, for nodes that open a transport from then on; 1 at first. */
 extern unsigned node_streams;
+/* Its `limit_bytes_s`; 0 at first. */
+extern uint64_t node_limit_bytes_s;
 /* Opens the node's transport; node_stop stops it. */
 void node_open_transport(struct node *node);
 /* On the node's loop, waited for. */

@@ -17,6 +17,7 @@ struct programs;
 struct session_conn;
 struct client;
 struct subscriber;
+struct tool_batch;
 struct tool_request;
 
 enum conn_kind { CONN_FIRST, CONN_SESSION, CONN_TOOL, CONN_STEPS, CONN_SUBSCRIBER };
@@ -51,8 +52,9 @@ struct session_conn {
 	bool waits;			   /* it is in that line */
 	struct broker_slot *slot;	   /* the slot that it has, or NULL */
 	struct session_msg hello;	   /* its HELLO */
-	struct tool_request *tool;	   /* TOOL, until it hangs up */
-	struct subscriber *subscriber;	   /* SUBSCRIBER, until it hangs up */
+	struct tool_request *tool;	   /* TOOL, until it hangs up; or: */
+	struct tool_batch *batch;
+	struct subscriber *subscriber; /* SUBSCRIBER, until it hangs up */
 };
 
 /* A slot at the broker: one thread of it, which waits for one userfaultfd. */

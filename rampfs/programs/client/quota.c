@@ -38,6 +38,7 @@ static const struct {
 	[QUOTA_REQUESTS] = {"requests that wait", 1024},
 	[QUOTA_TOOLS] = {"tools", 1024},
 	[QUOTA_STEPS] = {"moves in steps", 64},
+	[QUOTA_BATCHED] = {"segments to be moved at once", 65536},
 	[QUOTA_TOKENS] = {"tokens", 2048},
 };
 

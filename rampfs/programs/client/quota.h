@@ -16,7 +16,8 @@ enum quota_kind {
 	QUOTA_BROKER,
 	QUOTA_REQUESTS,
 	QUOTA_TOOLS,
-	QUOTA_STEPS, /* moves that are made in steps: each keeps room at its target */
+	QUOTA_STEPS,   /* moves that are made in steps: each keeps room at its target */
+	QUOTA_BATCHED, /* segments that tools want to move, many at once */
 	QUOTA_TOKENS,
 	QUOTA_KINDS
 };

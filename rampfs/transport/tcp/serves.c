@@ -20,6 +20,7 @@
 struct tcp_serves {
 	struct tcp_serve *serve[TRANSPORT_STREAMS_MAX];
 	unsigned n;
+	struct rate limit; /* of all of them */
 };
 
 /* A source on its own takes half of the processors at most: programs run there, too. */
@@ -34,7 +35,8 @@ static unsigned serves_count(unsigned wanted)
 	return half ? half : 1;
 }
 
-int tcp_serves_start(struct tcp_serves **out, unsigned wanted, struct ramp_err *err)
+int tcp_serves_start(struct tcp_serves **out, unsigned wanted, uint64_t limit_bytes_s,
+		     struct ramp_err *err)
 {
 	struct tcp_serves *serves = calloc(1, sizeof(*serves));
 	unsigned count = serves_count(wanted);
@@ -42,8 +44,9 @@ int tcp_serves_start(struct tcp_serves **out, unsigned wanted, struct ramp_err *
 
 	if (!serves)
 		return ramp_err_sys(err, ENOMEM, "serve threads");
+	rate_init(&serves->limit, limit_bytes_s);
 	while (serves->n < count && !rc) {
-		rc = tcp_serve_start(&serves->serve[serves->n], serves->n, err);
+		rc = tcp_serve_start(&serves->serve[serves->n], serves->n, &serves->limit, err);
 		serves->n += !rc;
 	}
 	if (rc) {
@@ -58,6 +61,7 @@ void tcp_serves_stop(struct tcp_serves *serves)
 {
 	while (serves->n)
 		tcp_serve_stop(serves->serve[--serves->n]);
+	rate_destroy(&serves->limit);
 	free(serves);
 }
 

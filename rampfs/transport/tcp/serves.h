@@ -11,8 +11,9 @@
 
 struct tcp_serves;
 
-/* `wanted`: of struct transport_config. */
-int tcp_serves_start(struct tcp_serves **out, unsigned wanted, struct ramp_err *err);
+/* `wanted`, limit_bytes_s: of struct transport_config. */
+int tcp_serves_start(struct tcp_serves **out, unsigned wanted, uint64_t limit_bytes_s,
+		     struct ramp_err *err);
 /* Ends the threads and their connections, and frees. */
 void tcp_serves_stop(struct tcp_serves *serves);
 /* Takes a data connection: a peers_take_data. `arg` is the struct tcp_serves. */

@@ -74,7 +74,8 @@ static const struct tp_ops tcp_ops = {
 	.peer = tcp_peer,
 };
 
-int tcp_open(struct peers *peers, unsigned streams, struct tp **out, struct ramp_err *err)
+int tcp_open(struct peers *peers, unsigned streams, uint64_t limit_bytes_s, struct tp **out,
+	     struct ramp_err *err)
 {
 	struct tcp *tcp = calloc(1, sizeof(*tcp));
 	int rc;
@@ -83,7 +84,7 @@ int tcp_open(struct peers *peers, unsigned streams, struct tp **out, struct ramp
 		return ramp_err_sys(err, ENOMEM, "TCP transport");
 	tcp->tp.ops = &tcp_ops;
 	tcp->peers = peers;
-	rc = tcp_serves_start(&tcp->serves, streams, err);
+	rc = tcp_serves_start(&tcp->serves, streams, limit_bytes_s, err);
 	if (rc) {
 		free(tcp);
 		return rc;

@@ -25,7 +25,9 @@ struct tcp {
 };
 
 /* Starts the transport with its serve threads, of which there are `streams` (0: its own choice); takes
-   data connections from `peers`, which outlives it. */
-int tcp_open(struct peers *peers, unsigned streams, struct tp **out, struct ramp_err *err);
+   data connections from `peers`, which outlives it. All that it sends over connections for prefetch is
+   limit_bytes_s a second at most (0: no limit). */
+int tcp_open(struct peers *peers, unsigned streams, uint64_t limit_bytes_s, struct tp **out,
+	     struct ramp_err *err);
 
 #endif

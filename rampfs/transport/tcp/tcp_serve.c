@@ -20,6 +20,9 @@
  * knows the position of its last byte in each connection), and cuts connections whose reader has
  * not acknowledged them within UNEXPORT_MS. Only acknowledged bytes cannot be sent again.
  *
+ * What goes over connections for prefetch may be limited: the prefetch line then rests until the limit
+ * lets the next piece go.
+ *
  * A connection that is refused REFUSED_MAX times in a row, under keys that nothing is exported
  * under for its node, rests for REST_MS after each turn: a refusal costs this thread as much as an answer.
  *
@@ -73,6 +76,8 @@ struct tcp_serve {
 	TAILQ_HEAD(line_head, serve_conn) demand, prefetch;
 	struct adaptive_poll poll; /* after a demand: another is likely to follow */
 	struct kernel_rt_boost boost;
+	struct rate *limit;
+	uint64_t limited_until_us; /* the prefetch line rests; 0: it does not */
 	struct exports exports;
 
 	pthread_mutex_t lock;
@@ -267,10 +272,10 @@ static void read_requests(struct tcp_serve *serve, struct serve_conn *conn)
 	watch_conn(serve, conn);
 }
 
-/* Gives a connection at the head of its line its turn. */
-static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
+/* Gives a connection at the head of its line its turn, with that many bytes to send. Returns how many it
+   did not need. */
+static size_t take_turn(struct tcp_serve *serve, struct serve_conn *conn, size_t budget)
 {
-	size_t budget = TCP_PIECE_BYTES;
 	int rc = 0;
 
 	leave_line(serve, conn);
@@ -283,12 +288,12 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	}
 	if (rc == -ENOTCONN) {
 		drop_conn(serve, conn);
-		return;
+		return budget;
 	}
 	/* There may be requests that the queue had no room for. */
 	if (!serve_conn_requests(conn)) {
 		reject_conn(serve, conn, "a request makes no sense");
-		return;
+		return budget;
 	}
 	if (!serve_conn_has_work(conn))
 		serve_conn_cork(conn, false);
@@ -298,6 +303,20 @@ static void take_turn(struct tcp_serve *serve, struct serve_conn *conn)
 	}
 	queue_up(serve, conn);
 	watch_conn(serve, conn);
+	return budget;
+}
+
+/* Gives the first in the prefetch line its turn, as far as the limit goes. */
+static void take_prefetch_turn(struct tcp_serve *serve, struct serve_conn *conn)
+{
+	uint64_t now_us = rate_get(serve->limit) ? clock_us() : 0;
+	size_t budget = (size_t)rate_take(serve->limit, TCP_PIECE_BYTES, now_us);
+
+	serve->limited_until_us = budget ? 0 : rate_due_us(serve->limit, now_us);
+	if (!budget)
+		return;
+	kernel_rt_boost_while(&serve->boost, false);
+	rate_put_back(serve->limit, take_turn(serve, conn, budget));
 }
 
 /* Lets connections continue that have rested. */
@@ -404,23 +423,26 @@ static bool run_lines(struct tcp_serve *serve)
 	while (!end) {
 		conn = TAILQ_FIRST(&serve->demand);
 		end = conn == last;
-		take_turn(serve, conn);
+		take_turn(serve, conn, TCP_PIECE_BYTES);
 	}
-	if (TAILQ_EMPTY(&serve->demand)) {
-		conn = TAILQ_FIRST(&serve->prefetch);
-		if (conn) {
-			kernel_rt_boost_while(&serve->boost, false);
-			take_turn(serve, conn);
-		}
-	}
-	return !TAILQ_EMPTY(&serve->demand) || !TAILQ_EMPTY(&serve->prefetch);
+	conn = TAILQ_FIRST(&serve->prefetch);
+	serve->limited_until_us = 0;
+	if (conn && TAILQ_EMPTY(&serve->demand))
+		take_prefetch_turn(serve, conn);
+	return !TAILQ_EMPTY(&serve->demand) ||
+	       (!TAILQ_EMPTY(&serve->prefetch) && !serve->limited_until_us);
 }
 
 static int may_sleep_ms(struct tcp_serve *serve, bool work, bool waiting)
 {
+	uint64_t now_us = work ? 0 : clock_us(), until_us = serve->limited_until_us;
+	int limited_ms = until_us > now_us ? (int)((until_us - now_us) / 1000) + 1 : 1;
+
 	return work ? 0
-		    : adaptive_poll_wait_ms(&serve->poll, clock_us(),
-					    waiting || serve->n_rest ? 1 : -1);
+		    : adaptive_poll_wait_ms(&serve->poll, now_us,
+					    waiting || serve->n_rest ? 1
+					    : until_us		     ? limited_ms
+								     : -1);
 }
 
 static void *serve_main(void *arg)
@@ -474,7 +496,7 @@ static void free_serve(struct tcp_serve *serve)
 	free(serve);
 }
 
-int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct ramp_err *err)
+int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct rate *limit, struct ramp_err *err)
 {
 	char name[] = "serve-N";
 	struct epoll_event event = {.events = EPOLLIN};
@@ -483,6 +505,7 @@ int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct ramp_err *err)
 
 	if (!serve)
 		return ramp_err_sys(err, ENOMEM, "serve thread");
+	serve->limit = limit;
 	TAILQ_INIT(&serve->demand);
 	TAILQ_INIT(&serve->prefetch);
 	STAILQ_INIT(&serve->taken);

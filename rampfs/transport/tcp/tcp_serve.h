@@ -6,14 +6,15 @@
 #ifndef RAMP_TCP_SERVE_H
 #define RAMP_TCP_SERVE_H
 
+#include "base/rate.h"
 #include "export.h"
 #include "transport/hello.h"
 #include "transport/transport.h"
 
 struct tcp_serve;
 
-/* `nth`: from 0 on, for its name. */
-int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct ramp_err *err);
+/* `nth`: from 0 on, for its name. `limit`: of what it sends over connections for prefetch; outlives it. */
+int tcp_serve_start(struct tcp_serve **out, unsigned nth, struct rate *limit, struct ramp_err *err);
 /* Ends the thread and its connections, and frees. */
 void tcp_serve_stop(struct tcp_serve *serve);
 void tcp_serve_take(struct tcp_serve *serve, int fd, const struct hello_peer *peer);

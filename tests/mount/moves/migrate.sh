@@ -163,7 +163,7 @@ echo "Ctrl-C once: the segment stays, the rest is not tried; twice, if the daemo
 migrate_to_a_silent_node() {
 	hang b
 	: >"$scratch/err"
-	rampfs-migrate --progress "$a/one" "$a/two" b 2>"$scratch/err" &
+	rampfs-migrate --progress --trace "$a/one" "$a/two" b 2>"$scratch/err" & # one after the other
 	mover=$!
 	within 10 says "$scratch/err" ': connecting'
 }

@@ -131,6 +131,21 @@ else
 	echo "nice=: not tried, since this kernel has no autogroup"
 fi
 
+echo "limit=: how much goes ahead of need; status shows it; nothing and nonsense are refused"
+cluster_start -n 2 -c 64M -o limit=64M:8M
+head -c 16M /dev/urandom >"$mnt/a/a/f"
+sum=$(sha256sum <"$mnt/a/a/f")
+rampfs-migrate --limit 4M "$mnt/a/a/f" b
+rampfs-status "$mnt/b" >"$scratch/status"
+grep -qF "limit of pages ahead: sent 64.0 MiB/s, received 8.0 MiB/s" "$scratch/status" || fail "$(cat "$scratch/status")"
+grep -q "pulling from a.*, at most 4.0 MiB/s" "$scratch/status" || fail "$(cat "$scratch/status")"
+grep -qF 'rampfs_limit_bytes{direction="received"} 8388608' "$mnt/b/.ramp/metrics" || fail "metrics show no limit"
+same "$sum" "$(sha256sum <"$mnt/b/b/f")" "what was read on demand, which no limit delays"
+cluster_stop
+for limit in 0 fast 64M: 1M:512K 64MB; do
+	refused "mount option limit does not take \"$limit\": it is SENT or SENT:RECEIVED" rampfs -o "limit=$limit" "$state/a" "$mnt/a"
+done
+
 # lose MODE: with rollback=MODE, the memory of a new owner is lost before it has pulled its segment.
 lose() {
 	cluster_start -n 3 -c 64M -o "rollback=$1"

@@ -1,0 +1,40 @@
+/*
+ * Many segments moved by one request (SESSION BATCH), for rampfs-migrate.
+ */
+#ifndef RAMP_BATCH_H
+#define RAMP_BATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/ioc.h"
+#include "base/session.h"
+
+struct migrate_options;
+
+/* What rampfs-migrate does for one file, as migrate.c has it. Statuses are exit statuses. */
+struct batch_ops {
+	/* Finds the daemon's socket, and the segment. Returns 0, or a status: it has been complained about. */
+	int (*ask_mount)(const char *file, struct ramp_ioc_info *info, struct stat *st);
+	/* Prints one answer; returns a status. */
+	int (*report)(const char *file, const struct migrate_options *o,
+		      const struct session_msg *answer, double took_s);
+	/* After Ctrl-C, without a daemon: fills an answer by where the segment is, or returns -errno. */
+	int (*see_where)(const char *file, const struct migrate_options *o, uint64_t segment,
+			 struct session_msg *answer);
+	/* Moves one by a request of its own; returns a status. */
+	int (*one)(const char *file, const struct migrate_options *o);
+	void (*complain)(const char *file, const char *what);
+	void (*pause_ms)(long ms);
+	int (*interrupts)(void); /* how often Ctrl-C has come */
+	int status_unknown, status_interrupted;
+};
+
+/* Moves them. `what`: a BATCH without segments. Calls `add` with each file's status. */
+void batch_move(char *const *files, size_t n, const struct migrate_options *o,
+		const struct session_msg *what, const struct batch_ops *ops,
+		void (*add)(int status));
+
+#endif

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# rampfs-migrate with many files: one request, a verdict for each; the queue; Ctrl-C; either daemon killed in the middle.
+. tests/lib/cluster.sh
+export LC_ALL=C
+daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
+hung=""
+wake_up() {
+	local status=$?
+	# shellcheck disable=SC2086
+	[ -z "$hung" ] || kill -CONT $hung 2>/dev/null || true
+	cluster_cleanup $status
+}
+trap wake_up EXIT
+hang() { hung=$(daemon "$1") && kill -STOP "$hung"; }
+wake() { kill -CONT "$hung" && hung=""; }
+many=150
+cluster_start -n 2 -c 512M
+a=$mnt/a/a b=$mnt/b/b
+
+# make: $many files at a, of which each byte follows from the name.
+make() {
+	python3 - "$a" $many <<'P'
+import sys
+for i in range(int(sys.argv[2])):
+    with open("%s/s%d" % (sys.argv[1], i), "wb") as f:
+        f.write(bytes([i % 251 + 1]) * 20000)
+P
+}
+# owned_once: each is at one node, with its bytes; says how many are at b.
+owned_once() {
+	python3 - "$a" "$b" $many <<'P'
+import os, sys
+there = 0
+for i in range(int(sys.argv[3])):
+    at = [d for d in sys.argv[1:3] if os.path.exists("%s/s%d" % (d, i))]
+    assert len(at) == 1, "s%d is at %s" % (i, at)
+    with open("%s/s%d" % (at[0], i), "rb") as f:
+        assert f.read() == bytes([i % 251 + 1]) * 20000, "bytes of s%d" % i
+    there += at[0] == sys.argv[2]
+print(there)
+P
+}
+settled() { owned_once >"$scratch/there" 2>"$scratch/why"; }
+# moves [OPTION...] FILES NODE in the background; its lines are in $scratch/err.
+moves() {
+	rampfs-migrate "$@" 2>"$scratch/err" >"$scratch/out" &
+	mover=$!
+}
+ends() {
+	local status=0
+	wait $mover || status=$?
+	same "$1" $status "the exit status ($(head -c 2000 "$scratch/err"))"
+}
+
+echo "many, mapped by one program, there and back; named twice they are moved once"
+make
+mkfifo "$scratch/go"
+rampfs-run /usr/bin/python3 -c 'import mmap, os, sys
+maps = []
+for name in sorted(os.listdir(sys.argv[1])):
+    with open(sys.argv[1] + "/" + name, "r+b") as f:
+        maps.append(mmap.mmap(f.fileno(), 0))
+print(len(maps), flush=True)
+sys.stdin.read()
+assert all(m[0] == m[19999] for m in maps)' "$a" <"$scratch/go" >"$scratch/mapped" 2>/dev/null &
+program=$!
+exec 9>"$scratch/go"
+within 60 grep -qx $many "$scratch/mapped"
+rampfs-migrate --progress "$a"/s* "$a/s7" "$a/../a/s8" b 2>"$scratch/err"
+same $((many + 2)) "$(grep -c ': on node b after ' "$scratch/err")" "verdicts"
+same $many "$(owned_once)" "segments at b"
+rampfs-migrate --wait "$b"/s* a
+same 0 "$(owned_once)" "segments at b"
+exec 9>&-
+wait $program || fail "the program that maps them"
+
+echo "no transaction: what cannot be moved says why, and the others are moved"
+echo taken >"$b/s3"
+moves "$a"/s* "$a/none" "$scratch/err" b
+ends 1
+grep -q '/s3: .*something is named s3 there' "$scratch/err" || fail "$(cat "$scratch/err")"
+grep -q '/none: No such file' "$scratch/err" || fail "$(cat "$scratch/err")"
+grep -q 'err: is not on a rampfs mount' "$scratch/err" || fail "$(cat "$scratch/err")"
+rm "$b/s3"
+rampfs-migrate "$a"/s* b
+same $many "$(owned_once)" "segments at b"
+rampfs-migrate --limit 50M --wait "$b"/s* a
+
+echo "the queue is shown; Ctrl-C ends all that are not past the point of no return, and says so of each"
+hang b
+moves "$a"/s* b
+queued() { grep -q '^moves queued: [0-9]' "$mnt/a/.ramp/status"; }
+within 5 queued
+kill -INT $mover
+ends 130
+wake
+same $many "$(grep -c 'cancelled: it stays where it is' "$scratch/err")" "segments that stay"
+within 20 settled
+same 0 "$(cat "$scratch/there")" "segments at b"
+
+echo "an older daemon hangs up on a BATCH: the segments are moved one after the other"
+for fd in "/proc/$(cat "$state/a/lock")"/fd/*; do
+	found=$(awk -v socket="$(readlink "$fd")" '"socket:[" $7 "]" == socket && $8 ~ "^/run/rampfs/" { print $8 }' /proc/net/unix)
+	[ -z "$found" ] || socket=$found
+done
+# Stands between the tool and the daemon: lets no BATCH (its type is 36) pass.
+cat >"$scratch/older.py" <<'P'
+import os, selectors, socket, sys, threading
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+listener.listen(64)
+print("ready", flush=True)
+def serve(tool):
+    first = tool.recv(4096)
+    if int.from_bytes(first[2:4], "little") == 36:
+        print("batch", flush=True)
+        return tool.close()
+    daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    daemon.connect(sys.argv[2])
+    daemon.send(first)
+    print("one", flush=True)
+    while data := daemon.recv(4096):
+        tool.send(data)
+    tool.close()
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+P
+ln "$socket" "$scratch/daemon.socket" 2>/dev/null || { ln "$socket" "$socket.too" && ln -s "$socket.too" "$scratch/daemon.socket"; }
+python3 "$scratch/older.py" "$scratch/older.socket" "$scratch/daemon.socket" >"$scratch/older" &
+older=$!
+within 10 grep -q ready "$scratch/older"
+mount --bind "$scratch/older.socket" "$socket"
+status=0
+rampfs-migrate "$a"/s[1-9] b 2>"$scratch/err" || status=$?
+umount "$socket"
+kill $older
+rm -f "$socket.too"
+same 0 $status "the exit status ($(cat "$scratch/err"))"
+same "batch 2 one 9" "$(sort "$scratch/older" | uniq -c | awk '$2 != "ready" { print $2, $1 }' | xargs)" "what an older daemon is asked"
+same 9 "$(owned_once)" "segments at b"
+rampfs-migrate --wait "$b"/s* a
+
+for node in a b; do
+	echo "kill -9 of $node's daemon in the middle: each segment has one owner, and the tool says which"
+	moves --progress "$a"/s* b
+	some() { grep -q ': on node b after ' "$scratch/err" || ! kill -0 $mover; }
+	within 20 some
+	kill -9 "$(daemon $node)"
+	status=0
+	wait $mover || status=$?
+	[ $status = 0 ] || [ $status = 1 ] || [ $status = 3 ] || fail "exit status $status: $(cat "$scratch/err")"
+	within 30 settled || fail "$(cat "$scratch/why")"
+	there=$(cat "$scratch/there")
+	said=$(grep -c ': on node b after ' "$scratch/err" || true)
+	[ "$said" -le "$there" ] || fail "$said are said to be at b, $there are"
+	[ $status != 0 ] || same $many "$there" "segments at b"
+	[ "$there" = $many ] || within 20 rampfs-migrate "$a"/s* b 2>"$scratch/err"
+	rampfs-migrate --wait "$b"/s* a
+	same 0 "$(owned_once)" "segments at b"
+done
