@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/transfer_mode.h"
 #include "base/wire.h"
 
 #define COMMAND_VERSION 1
@@ -71,6 +72,8 @@ const char *command_name(enum meta_command_type type)
 
 uint64_t command_level(const struct meta_command *c)
 {
+	if (c->type == META_SETATTR && c->flags & META_SET_MOVE)
+		return META_LEVEL_MOVE;
 	if (c->type == META_UNEXTENT)
 		return META_LEVEL_UNEXTENT;
 	if (c->type == META_CREATE && c->flags)
@@ -163,6 +166,8 @@ static void code_pages(struct codec *c, struct segment_row *a)
 
 static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 {
+	uint8_t ways;
+
 	if (f & F_OWNERSHIP) {
 		code_u32(c, &a->mode);
 		code_u32(c, &a->uid);
@@ -170,14 +175,16 @@ static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 	}
 	if (!(f & F_ATTR))
 		return;
+	ways = segment_ways(a);
 	code_u64(c, &a->size);
 	code_time(c, &a->atime);
 	code_time(c, &a->mtime);
 	code_time(c, &a->ctime);
 	code_u64(c, &a->extent_asked);
 	code_pages(c, a);
-	code_u8(c, &a->mmap);
-	if (a->mmap > SEGMENT_MMAP_PASSTHROUGH)
+	code_u8(c, &ways);
+	segment_set_ways(a, ways);
+	if (a->mmap > SEGMENT_MMAP_PASSTHROUGH || a->move > TRANSFER_MODES)
 		c->bad = true;
 }
 

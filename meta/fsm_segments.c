@@ -273,6 +273,8 @@ int fsm_setattr(struct apply *a)
 		row.pages = v->pages;
 	if (mask & META_SET_MMAP)
 		row.mmap = v->mmap;
+	if (mask & META_SET_MOVE)
+		row.move = v->move;
 	return fsm_put(a, &row);
 }
 

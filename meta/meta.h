@@ -66,9 +66,23 @@ struct segment_row {
 	uint64_t extent_asked;		  /* user.ramp.extent; 0: by rule */
 	uint8_t pages;			  /* user.ramp.pages: enum segment_pages */
 	uint8_t mmap;			  /* user.ramp.mmap: enum segment_mmap */
+	uint8_t move;			  /* user.ramp.mode: 1 + enum transfer_mode; 0: unset */
 };
 enum segment_pages { SEGMENT_PAGES_AUTO, SEGMENT_PAGES_SMALL, SEGMENT_PAGES_HUGE };
 enum segment_mmap { SEGMENT_MMAP_NONE, SEGMENT_MMAP_PASSTHROUGH };
+
+/* Entries, the journal and notes have mmap and move in one byte: mmap alone filled it before there
+   was `move`. */
+#define SEGMENT_MOVE_SHIFT 4
+static inline uint8_t segment_ways(const struct segment_row *row)
+{
+	return (uint8_t)(row->mmap | row->move << SEGMENT_MOVE_SHIFT);
+}
+static inline void segment_set_ways(struct segment_row *row, uint8_t ways)
+{
+	row->mmap = ways & ((1u << SEGMENT_MOVE_SHIFT) - 1);
+	row->move = (uint8_t)(ways >> SEGMENT_MOVE_SHIFT);
+}
 
 enum node_role {
 	NODE_VOTER,
@@ -189,12 +203,14 @@ static inline uint64_t meta_arena_user_default(uint64_t arena_len)
  * 0.1.0, are of level 0. It is raised when every member has said that it knows the next one. Each
  * change of what an entry does to the tables is a new level.
  */
-#define META_LEVEL_KNOWN 2 /* the highest level that this program knows */
+#define META_LEVEL_KNOWN 3 /* the highest level that this program knows */
 /* 1: META_SET; an extent that was asked for is as large as that; each user's are bounded. */
 #define META_LEVEL_ARENA_USER 1
 /* 2: META_UNEXTENT; META_CREATE with META_WITH_EXTENT. */
 #define META_LEVEL_UNEXTENT	 2
 #define META_LEVEL_CREATE_EXTENT 2
+/* 3: META_SET_MOVE. */
+#define META_LEVEL_MOVE 3
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
@@ -229,6 +245,8 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 #define META_OF_OWNER (1u << 15)
 /* CREATE gives the segment its size and its extent at once. */
 #define META_WITH_EXTENT (1u << 16)
+/* move. EOPNOTSUPP below level META_LEVEL_MOVE */
+#define META_SET_MOVE (1u << 17)
 
 struct meta_command {
 	struct meta_command_id cid;

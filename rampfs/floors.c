@@ -105,6 +105,7 @@ static int open_transfers(struct floors *f, struct ramp_err *err)
 					  .serve = f->serve,
 					  .limit_bytes_s = f->config.daemon->options->limit_sent,
 					  .rollback_auto = f->config.daemon->options->rollback_auto,
+					  .mode = f->config.daemon->options->move_mode,
 					  .quiesce_ms =
 						  (uint32_t)f->config.daemon->options->quiesce_ms};
 	struct pull_config pull = {.store = f->store,

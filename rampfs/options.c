@@ -41,6 +41,9 @@ const char options_mount_usage[] =
 	"  loglevel=error|warning|info|debug  (default: info)\n"
 	"  uffd_group=GROUP        only members of GROUP may map segments: mapping one gives a\n"
 	"                          userfaultfd, which sees faults in system calls too\n"
+	"  mode=auto|lazy|demand|copy|precopy  how segments of this node move by mv, and by\n"
+	"                          rampfs-migrate without --mode, where user.ramp.mode of the\n"
+	"                          segment does not say it (default: lazy)\n"
 	"  rollback=ask|auto       a segment whose owner died right after it had come there goes\n"
 	"                          back to where it was: opening it is an error until that is\n"
 	"                          accepted (ask, the default), or works at once (auto)\n"
@@ -140,6 +143,16 @@ static int parse_limit(struct daemon_options *o, const char *value, struct ramp_
 	return 0;
 }
 
+static int parse_default_mode(const char *value, enum transfer_mode *mode)
+{
+	int found = transfer_mode_of(value);
+
+	if (found < 0)
+		return -EINVAL;
+	*mode = (enum transfer_mode)found;
+	return 0;
+}
+
 /* Takes options of mount(8) that change nothing here, and those that become mount(2)'s flags. */
 static bool parse_generic(struct daemon_options *o, const char *word)
 {
@@ -223,6 +236,8 @@ static int parse_word(struct daemon_options *o, char *word, struct ramp_err *err
 		rc = parse_number(value, 1, 4000, &o->quiesce_ms);
 	else if (strcmp(word, "nice") == 0)
 		rc = parse_number(value, -20, 19, &o->nice);
+	else if (strcmp(word, "mode") == 0)
+		rc = parse_default_mode(value, &o->move_mode);
 	else if (strcmp(word, "rollback") == 0 && strcmp(value, "auto") == 0)
 		o->rollback_auto = true;
 	else if (strcmp(word, "rollback") == 0)
@@ -338,8 +353,10 @@ int options_parse(int argc, char **argv, bool own, struct daemon_options *o, str
 {
 	int rc, left;
 
-	*o = (struct daemon_options){
-		.uffd_group = (gid_t)-1, .log_level = LOG_LEVEL_INFO, .nice = CPU_WEIGHT_NICE};
+	*o = (struct daemon_options){.uffd_group = (gid_t)-1,
+				     .log_level = LOG_LEVEL_INFO,
+				     .nice = CPU_WEIGHT_NICE,
+				     .move_mode = TRANSFER_LAZY};
 	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)
 		return rc;

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/transfer_mode.h"
 
 enum options_mode { MODE_MOUNT, MODE_DESTROY, MODE_HELP, MODE_OPTIONS_HELP, MODE_VERSION };
 
@@ -19,10 +20,11 @@ struct daemon_options {
 	bool foreground, debug, force, fake;
 	bool sloppy; /* mount(8)'s -s, which comes before -o: unknown mount options are ignored */
 	bool rollback_auto;
-	gid_t uffd_group;		     /* (gid_t)-1: every group */
-	int64_t threads;		     /* 0: default */
-	int64_t quiesce_ms;		     /* 0: default */
-	int64_t nice;			     /* of the threads that move pages */
+	enum transfer_mode move_mode; /* of moves whose mode neither request nor segment names */
+	gid_t uffd_group;	      /* (gid_t)-1: every group */
+	int64_t threads;	      /* 0: default */
+	int64_t quiesce_ms;	      /* 0: default */
+	int64_t nice;		      /* of the threads that move pages */
 	uint64_t limit_sent, limit_received; /* bytes a second, ahead of need; 0: none */
 	unsigned long mount_flags;
 	enum log_level log_level;

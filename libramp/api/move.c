@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/transfer_mode.h"
 #include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
@@ -128,8 +129,10 @@ static int check(const char *call, const char *node, const struct ramp_move_opti
 {
 	if (!node || !node[0] || strlen(node) > RAMP_NODE_NAME_MAX)
 		return error_set(EINVAL, call, "no name of a node");
-	if (options && (unsigned)options->mode > RAMP_PRECOPY)
+	if (options && (unsigned)options->mode > RAMP_AUTO)
 		return error_set(EINVAL, call, "no such mode");
+	if (options && (options->max_rounds < 0 || options->max_rounds > TRANSFER_ROUNDS_MAX))
+		return error_set(EINVAL, call, "a pre-copy has 1 to 100 rounds");
 	if (options && options->new_name &&
 	    (!options->new_name[0] || strlen(options->new_name) > RAMP_NAME_MAX))
 		return error_set(EINVAL, call, "no name of a segment");
@@ -146,10 +149,15 @@ int move_put_request(struct session_msg *msg, const char *call, uint64_t id, con
 	msg->type = SESSION_MIGRATE;
 	msg->segment = id;
 	snprintf(msg->node, sizeof(msg->node), "%s", node);
+	msg->flags = SESSION_UNSAID;
 	if (!options)
 		return 0;
-	msg->mode = (uint8_t)options->mode;
-	msg->flags =
+	if (options->mode != RAMP_AS_SET) {
+		msg->mode = (uint8_t)(options->mode - RAMP_LAZY);
+		msg->flags = 0;
+	}
+	msg->rounds = (uint8_t)options->max_rounds;
+	msg->flags |=
 		(options->wait_whole ? SESSION_WAIT : 0) | (options->progress ? SESSION_WATCH : 0);
 	if (options->new_name)
 		snprintf(msg->name, sizeof(msg->name), "%s", options->new_name);

@@ -265,7 +265,7 @@ static int steps_new(struct ramp_segment *segment, const char *node,
 		return rc;
 	}
 	steps->connect.type = SESSION_CONNECT;
-	steps->connect.flags &= SESSION_WAIT;
+	steps->connect.flags &= SESSION_WAIT | SESSION_UNSAID;
 	steps->connect.step = SESSION_CONNECTED;
 	steps->refs = 1;
 	pthread_mutex_init(&steps->calls, NULL);

@@ -37,6 +37,8 @@ enum {
 	F_KNOWN = 1 << 16,
 	F_STEP = 1 << 17,
 	F_LIMIT = 1 << 18, /* limit and batch: left out where they are 0 */
+	/* rounds: left out where it is 0, and no limit follows; older daemons do not know it */
+	F_ROUNDS = 1 << 19,
 };
 
 static const unsigned int fields[SESSION_TYPES] = {
@@ -61,7 +63,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_PUNCH] = F_KNOWN | F_SEGMENT | F_LEN | F_OFFSET,
 	[SESSION_RESULT] =
 		F_KNOWN | F_RESULT | F_SEGMENT | F_ADDR | F_LEN | F_TOKEN | F_PAGES | F_TEXT,
-	[SESSION_MIGRATE] = F_KNOWN | F_FLAGS | F_SEGMENT | F_MODE | F_NODE | F_LIMIT,
+	[SESSION_MIGRATE] = F_KNOWN | F_FLAGS | F_SEGMENT | F_MODE | F_NODE | F_ROUNDS | F_LIMIT,
 	[SESSION_CANCEL] = F_KNOWN,
 	[SESSION_PROGRESS] = F_KNOWN | F_PAGES | F_TEXT,
 	[SESSION_ANSWER] = F_KNOWN | F_RESULT | F_TEXT,
@@ -79,7 +81,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_QUIESCED] = F_KNOWN | F_SEGMENT,
 	[SESSION_PULL] = F_KNOWN | F_LEN | F_OFFSET | F_TOKEN,
 	[SESSION_GIVE_UP] = F_KNOWN | F_FLAGS | F_TOKEN,
-	[SESSION_BATCH] = F_KNOWN | F_FLAGS | F_MODE | F_NODE | F_RANGES | F_LIMIT,
+	[SESSION_BATCH] = F_KNOWN | F_FLAGS | F_MODE | F_NODE | F_RANGES | F_ROUNDS | F_LIMIT,
 	[SESSION_VERDICT] = F_KNOWN | F_RESULT | F_SEGMENT | F_TEXT,
 };
 
@@ -152,6 +154,8 @@ int session_encode(const struct session_msg *msg, void *buf, size_t cap)
 		put_ranges(&w, msg);
 	if (has & F_STEP)
 		wire_put_u8(&w, msg->step);
+	if (has & F_ROUNDS && (msg->rounds || msg->limit))
+		wire_put_u8(&w, msg->rounds);
 	if (has & F_LIMIT && msg->limit) {
 		wire_put_u64(&w, msg->limit);
 		wire_put_u64(&w, msg->batch);
@@ -236,6 +240,10 @@ int session_decode(const void *buf, size_t len, struct session_msg *msg)
 		get_ranges(&r, msg);
 	if (has & F_STEP)
 		msg->step = wire_get_u8(&r);
+	if (has & F_ROUNDS && r.pos < r.len) {
+		msg->rounds = wire_get_u8(&r);
+		r.bad |= msg->rounds == 0 && r.pos == r.len;
+	}
 	if (has & F_LIMIT && r.pos < r.len) {
 		msg->limit = wire_get_u64(&r);
 		msg->batch = wire_get_u64(&r);

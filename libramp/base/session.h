@@ -140,10 +140,11 @@
  *
  * Tools:
  *
- *   -> MIGRATE{segment, flags, mode, node, name, [limit, batch]}   segment: nodeid of RAMP_IOC_INFO;
- *               mode: 0 lazy, 1 demand, 2 copy, 3 precopy; name empty: keeps it; flags: SESSION_WAIT,
- *               _WATCH, _TRACE, _FORCE; limit: bytes a second that are read ahead of need, of all requests with
- *               the same (random) batch together; both are left out where there is none
+ *   -> MIGRATE{segment, flags, mode, node, name, [rounds, [limit, batch]]}   segment: nodeid of
+ *               RAMP_IOC_INFO; mode: enum transfer_mode, or 16: --reclaim; name empty: keeps it; flags:
+ *               SESSION_WAIT, _WATCH, _TRACE, _FORCE, _UNSAID; rounds: of a pre-copy at most; limit: bytes a
+ *               second that are read ahead of need, of all requests with the same (random) batch together.
+ *               These are left out where there are none
  *   <- PROGRESS{done, all, text}   pages, and the state's name; with SESSION_WATCH
  *   <- STEP{done, all, node, text}   with SESSION_TRACE, just before the ANSWER, in order: what was
  *               done on which node, done ns after the first step; all: 0, or 1 + the page whose
@@ -289,6 +290,8 @@ enum session_type {
 #define SESSION_ASKS	  (1u << 15) /* LISTEN: is asked before a departure */
 #define SESSION_ZEROS	  (1u << 16) /* GIVE_UP */
 #define SESSION_MORE	  (1u << 17) /* BATCH: more segments follow */
+/* MIGRATE, CONNECT: as the segment or the mount says, not as `mode` */
+#define SESSION_UNSAID (1u << 18)
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */
@@ -346,6 +349,7 @@ struct session_msg {
 	uint64_t done, all; /* pages; RESULT: all is the extent's bytes */
 	uint8_t mode;
 	uint8_t step; /* enum session_step */
+	uint8_t rounds;
 	char node[RAMP_NODE_NAME_MAX + 1];
 	char name[RAMP_NAME_MAX + 1];
 	char text[SESSION_TEXT_MAX];

@@ -200,12 +200,14 @@ int ramp_last_move(struct ramp_cluster *ramp, uint64_t id, struct ramp_last_move
 /* ---- moving --------------------------------------------------------------------------------- */
 
 enum ramp_mode {
+	RAMP_AS_SET, /* as user.ramp.mode of the segment says, or the mount of its node; else lazily */
 	RAMP_LAZY,   /* ownership at once; pages follow, on demand and in the background */
 	RAMP_DEMAND, /* ownership at once; pages follow as they are touched */
 	RAMP_COPY,   /* all pages first; programs stand still meanwhile */
 	/* all pages first, in rounds, while programs continue; EBUSY where a process that maps it has direct
 	   I/O, an io_uring or an RDMA device open; an older daemon says EINVAL */
 	RAMP_PRECOPY,
+	RAMP_AUTO, /* which of these pays: lazily, by pre-copy, or little by copy; not for moves in steps */
 };
 
 struct ramp_move_options {
@@ -213,6 +215,7 @@ struct ramp_move_options {
 	const char *new_name; /* NULL: keeps its name */
 	int wait_whole;	      /* not 0: ends when every page is at the target */
 	int progress;	      /* not 0: ramp_move_next() tells of progress */
+	int max_rounds;	      /* of a pre-copy, the first one included: 1 to 100; 0: 5 */
 };
 
 /*
@@ -238,7 +241,8 @@ struct ramp_move_event {
 	int ended;	     /* not 0: it is over, with `result` */
 	int result;	     /* 0 or a negative errno */
 	uint64_t pages, all; /* that have come, of how many; of 4096 bytes */
-	char text[400];	     /* the state's name; once it has ended why it failed, or "" */
+	char text[400];	     /* the state's name; once it has ended why it failed, or the mode
+				that it had, and why; or "" */
 };
 
 /* Takes the next news; waits for them timeout_ms at most (0: not at all; -1: for as long as it

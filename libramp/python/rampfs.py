@@ -31,10 +31,10 @@ import time as _time
 from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
-           "LAZY", "DEMAND", "COPY", "PRECOPY", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
+           "AS_SET", "LAZY", "DEMAND", "COPY", "PRECOPY", "AUTO", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
            "GIVEN", "SETTLED", "FAILED", "LastMove"]
 
-LAZY, DEMAND, COPY, PRECOPY = range(4)
+AS_SET, LAZY, DEMAND, COPY, PRECOPY, AUTO = range(6)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
 ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED = "asked", "connecting", "ready", "given", "settled", "failed"
 _KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED)
@@ -54,7 +54,8 @@ class _Info(_c.Structure):
 
 
 class _MoveOptions(_c.Structure):
-    _fields_ = [("mode", _c.c_int), ("new_name", _c.c_char_p), ("wait_whole", _c.c_int), ("progress", _c.c_int)]
+    _fields_ = [("mode", _c.c_int), ("new_name", _c.c_char_p), ("wait_whole", _c.c_int), ("progress", _c.c_int),
+                ("max_rounds", _c.c_int)]
 
 
 class _MoveEvent(_c.Structure):
@@ -310,7 +311,7 @@ class Segment:
         """Gives up all pages that have not come: they are lost (a touch ends Python), or zeros. Frees the source."""
         _check(_lib.ramp_give_up_rest(self._handle, int(zeros)))
 
-    def migrate(self, node, mode=LAZY, new_name=None, wait_whole=False):
+    def migrate(self, node, mode=AS_SET, new_name=None, wait_whole=False):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""
         self._ramp.move(self, node, mode, new_name, wait_whole).wait()
 
@@ -501,10 +502,10 @@ class Ramp:
         _check(_lib.ramp_list(self._open(), _encode(node), each, None))
         return found
 
-    def move(self, segment, node, mode=LAZY, new_name=None, wait_whole=False, progress=False):
+    def move(self, segment, node, mode=AS_SET, new_name=None, wait_whole=False, progress=False, max_rounds=0):
         """Begins to move a segment (of any node: its number or a Segment)."""
         out = _P()
-        options = _MoveOptions(mode, _encode(new_name), int(wait_whole), int(progress))
+        options = _MoveOptions(mode, _encode(new_name), int(wait_whole), int(progress), max_rounds)
         number = segment.id if isinstance(segment, Segment) else segment
         _check(_lib.ramp_move_begin(self._open(), number, _encode(node), options, out))
         return Move(self, out.value)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/page.h"
+#include "base/transfer_mode.h"
 #include "inode.h"
 #include "memory/pages.h"
 
@@ -224,6 +225,11 @@ static void fact_mmap(const struct facts *f, FILE *out)
 	fputs(f->row.mmap == SEGMENT_MMAP_PASSTHROUGH ? "passthrough" : "none", out);
 }
 
+static void fact_mode(const struct facts *f, FILE *out)
+{
+	fputs(transfer_mode_name(f->row.move - 1u), out);
+}
+
 /* "from=a to=b at_ms=N", then what the source has measured, and what the target has pulled: words
    that are missing are not known here, or not yet. */
 static void fact_last_move(const struct facts *f, FILE *out)
@@ -270,6 +276,7 @@ static const struct {
 	{"lost", fact_lost},
 	{"pages", fact_pages},
 	{"mmap", fact_mmap},
+	{"mode", fact_mode},
 	{"last_move", fact_last_move},
 };
 

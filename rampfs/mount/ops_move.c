@@ -168,7 +168,7 @@ void rename_to_node(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_in
 	strcpy(mv->what.from_name, name);
 	mv->what.dst = inode_node(newparent);
 	strcpy(mv->what.dst_name, newname);
-	mv->what.mode = TRANSFER_LAZY;
+	mv->what.mode = TRANSFER_UNSAID;
 	mv->what.timeout_ms = MOVE_MS;
 	look_and_move(&mv->r);
 }

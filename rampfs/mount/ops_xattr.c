@@ -1,6 +1,6 @@
 /*
- * user.ramp.*: facts of a segment (facts.c), three of which can be set, and one of which, the extent,
- * can be removed: that gives its addresses back.
+ * user.ramp.*: facts of a segment (facts.c), four of which can be set, and two of which can be removed:
+ * the extent, which gives the segment's addresses back, and the mode of its moves.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
  * carry a segment's id and owner to its copies. user.ramp.hint is set alone: a range to be fetched first.
@@ -17,6 +17,8 @@
 
 #include "base/log.h"
 #include "base/page.h"
+#include "base/transfer_mode.h"
+#include "base/visible.h"
 #include "caller.h"
 #include "facts.h"
 #include "inode.h"
@@ -65,6 +67,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 		fuse_reply_buf(req, value, len);
 	free(value);
 }
+
+#define VALUE_BYTES 64
 
 /* ---- setxattr ------------------------------------------------------------------------------- */
 
@@ -123,8 +127,25 @@ static int parse_pages(const char *text, uint8_t *out)
 	return 0;
 }
 
+/* Parses the name of a mode; NULL: the default again. */
+static int parse_move_mode(fuse_ino_t ino, const char *text, struct meta_command *command)
+{
+	int mode = text && strcmp(text, "default") != 0 ? transfer_mode_of(text) : -1;
+	char shown[4 * VALUE_BYTES];
+
+	command->flags = META_SET_MOVE;
+	command->attr.move = (uint8_t)(mode + 1);
+	if (mode != -EINVAL)
+		return 0;
+	visible(shown, sizeof(shown), text);
+	log_info("segment %llu: user.ramp.mode does not take \"%s\" (" TRANSFER_MODE_NAMES
+		 ", default)",
+		 (unsigned long long)ino, shown);
+	return -EINVAL;
+}
+
 /* Parses the value into flags and attr of a SETATTR. */
-static int parse_set(struct mount *m, const char *name, const char *text,
+static int parse_set(struct mount *m, fuse_ino_t ino, const char *name, const char *text,
 		     struct meta_command *command)
 {
 	uint64_t addr, len;
@@ -143,6 +164,8 @@ static int parse_set(struct mount *m, const char *name, const char *text,
 		command->flags = META_SET_PAGES;
 		return parse_pages(text, &command->attr.pages);
 	}
+	if (strcmp(name, "mode") == 0)
+		return parse_move_mode(ino, text, command);
 	if (strcmp(name, "mmap") == 0) {
 		command->flags = META_SET_MMAP;
 		command->attr.mmap = SEGMENT_MMAP_NONE;
@@ -192,12 +215,23 @@ static void xattr_set(struct metadata_change *c)
 	request_reply_err(&c->r, c->reply.result);
 }
 
+static void propose_set(fuse_req_t req, fuse_ino_t ino, const struct meta_command *parsed)
+{
+	struct metadata_change *c = propose_new(req, sizeof(*c), META_SETATTR, xattr_set);
+
+	if (!c)
+		return;
+	c->command.id = ino;
+	c->command.flags = parsed->flags;
+	c->command.attr = parsed->attr;
+	propose_change(c);
+}
+
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
 		 int flags)
 {
 	struct meta_command parsed = {0};
-	struct metadata_change *c;
-	char text[64];
+	char text[VALUE_BYTES];
 	int rc;
 
 	if (inode_kind(ino) == INODE_IS_NODE && strcmp(name, ALLOC_ATTRIBUTE) == 0) {
@@ -215,7 +249,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 			fuse_reply_err(req, -set_hint(mount_of(req), ino, text));
 			return;
 		}
-		rc = parse_set(mount_of(req), name, text, &parsed);
+		rc = parse_set(mount_of(req), ino, name, text, &parsed);
 	}
 	if (!rc && (flags & XATTR_CREATE))
 		rc = -EEXIST; /* each of them always has a value */
@@ -223,13 +257,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 		fuse_reply_err(req, -rc);
 		return;
 	}
-	c = propose_new(req, sizeof(*c), META_SETATTR, xattr_set);
-	if (!c)
-		return;
-	c->command.id = ino;
-	c->command.flags = parsed.flags;
-	c->command.attr = parsed.attr;
-	propose_change(c);
+	propose_set(req, ino, &parsed);
 }
 
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
@@ -283,13 +311,11 @@ static int check_give_back(fuse_req_t req, fuse_ino_t ino)
 	return row.node == m->self ? 0 : -EREMOTE;
 }
 
-void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+static void remove_extent(fuse_req_t req, fuse_ino_t ino)
 {
 	struct give_back *g;
-	int rc = -ENODATA;
+	int rc = check_give_back(req, ino);
 
-	if (inode_kind(ino) == INODE_IS_SEGMENT && facts_has(name))
-		rc = strcmp(name, FACTS_PREFIX "extent") == 0 ? check_give_back(req, ino) : -EPERM;
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
@@ -299,4 +325,20 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		return;
 	g->id = ino;
 	transfers_give_back(g->r.mount->config.transfers, ino, gave_back, g);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	struct meta_command parsed = {0};
+
+	if (inode_kind(ino) != INODE_IS_SEGMENT || !facts_has(name)) {
+		fuse_reply_err(req, ENODATA);
+	} else if (strcmp(name, FACTS_PREFIX "extent") == 0) {
+		remove_extent(req, ino);
+	} else if (strcmp(name, FACTS_PREFIX "mode") == 0) {
+		parse_move_mode(ino, NULL, &parsed);
+		propose_set(req, ino, &parsed);
+	} else {
+		fuse_reply_err(req, EPERM);
+	}
 }

@@ -289,9 +289,12 @@ static void put_moves(const struct node_list *nodes, const struct transfer_row *
 
 		fputs("  ", out);
 		put_name(out, t->name, true);
-		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s)\n",
-			facts_node_name(nodes, t->from), facts_node_name(nodes, t->to), t->state,
-			t->age_ms, t->source ? "source" : "target");
+		fprintf(out, "  %s -> %s  %s  %" PRIu64 " ms  (%s", facts_node_name(nodes, t->from),
+			facts_node_name(nodes, t->to), t->state, t->age_ms,
+			t->source ? "source" : "target");
+		if (t->source && t->why[0])
+			fprintf(out, ", mode %s: %s", t->mode, t->why);
+		fputs(")\n", out);
 	}
 }
 

@@ -29,7 +29,7 @@ static size_t encode(uint8_t bytes[SEG_ABOUT_MAX], uint8_t kind, const struct se
 		wire_put_u64(&w, row->extent_len);
 		wire_put_u64(&w, row->extent_asked);
 		wire_put_u8(&w, row->pages);
-		wire_put_u8(&w, row->mmap);
+		wire_put_u8(&w, segment_ways(row));
 	}
 	return w.bad ? 0 : w.len;
 }
@@ -80,7 +80,7 @@ static uint8_t read_note(struct seg *seg, struct segment_row *row)
 		row->extent_len = wire_get_u64(&r);
 		row->extent_asked = wire_get_u64(&r);
 		row->pages = wire_get_u8(&r);
-		row->mmap = wire_get_u8(&r);
+		segment_set_ways(row, wire_get_u8(&r));
 	}
 	return wire_r_done(&r) && (kind == NOTE_UNLINKED || (kind == NOTE_NAMED && row->name[0]))
 		       ? kind

@@ -252,6 +252,8 @@ int programs_stored(struct programs *programs, struct seg *seg, const struct dat
    -ENOMEM. Blocks shortly. */
 int programs_stored_last(struct programs *programs, struct seg *seg,
 			 const struct data_range *ranges, uint32_t count, struct page_set *stored);
+/* Returns whether a program has the segment mapped, as far as the table says. */
+bool programs_use(struct programs *programs, struct seg *seg);
 /*
  * Has stores into 4 KiB tell from each other, in huge pages that are in both sets, unless each huge
  * page is: what programs_stored has put into `stored` now, and the time before into `before`. Returns in how many; the
@@ -317,6 +319,7 @@ struct tool_migrate {
 	char dst_node[RAMP_NODE_NAME_MAX + 1];
 	char dst_name[RAMP_NAME_MAX + 1]; /* empty: keep its name */
 	uint8_t mode;			  /* enum transfer_mode, unchecked */
+	uint8_t rounds;			  /* at most; unchecked, 0: the default */
 	bool wait;			  /* until STABLE */
 	bool progress, trace;
 	uint64_t limit_bytes_s, batch; /* unchecked; 0: none */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/transfer_mode.h"
 #include "base/visible.h"
 #include "client/clients.h"
 #include "client/conn.h"
@@ -206,7 +207,8 @@ struct tool_batch *tool_batch_begin(struct session_conn *conn, const struct sess
 	TAILQ_INIT(&batch->waiting);
 	TAILQ_INIT(&batch->verdicts);
 	memcpy(batch->what.dst_node, msg->node, sizeof(batch->what.dst_node));
-	batch->what.mode = msg->mode;
+	batch->what.mode = msg->flags & SESSION_UNSAID ? TRANSFER_UNSAID : msg->mode;
+	batch->what.rounds = msg->rounds;
 	batch->what.wait = msg->flags & SESSION_WAIT;
 	batch->what.limit_bytes_s = msg->limit;
 	batch->what.batch = msg->batch;

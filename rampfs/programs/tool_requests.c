@@ -16,6 +16,7 @@
 
 #include "attach/attachments.h"
 #include "base/clock.h"
+#include "base/transfer_mode.h"
 #include "base/visible.h"
 #include "client/clients.h"
 #include "client/conn.h"
@@ -172,7 +173,8 @@ struct tool_request *tool_begin(struct programs *p, struct session_conn *conn,
 	tool->what.id = msg->segment;
 	memcpy(tool->what.dst_node, msg->node, sizeof(tool->what.dst_node));
 	memcpy(tool->what.dst_name, msg->name, sizeof(tool->what.dst_name));
-	tool->what.mode = msg->mode;
+	tool->what.mode = msg->flags & SESSION_UNSAID ? TRANSFER_UNSAID : msg->mode;
+	tool->what.rounds = msg->rounds;
 	tool->what.limit_bytes_s = msg->limit;
 	tool->what.batch = msg->batch;
 	tool->what.wait = msg->flags & SESSION_WAIT;

@@ -1,5 +1,5 @@
 /*
- * rampfs-migrate [--mode lazy|demand|copy|precopy] [--limit RATE] [--wait] [--force] [--progress]
+ * rampfs-migrate [--mode MODE] [--max-rounds N] [--limit RATE] [--wait] [--force] [--progress]
  *                [--verbose] [--trace] FILE... NODE
  *
  * Moves segments to another node's directory through the session socket of this node's daemon,
@@ -37,6 +37,7 @@
 #include "base/output.h"
 #include "base/rate.h"
 #include "base/session.h"
+#include "base/transfer_mode.h"
 #include "base/visible.h"
 #include "batch.h"
 #include "find_mount.h"
@@ -44,35 +45,42 @@
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
-/* As MIGRATE carries them. */
-enum { MODE_LAZY, MODE_DEMAND, MODE_COPY, MODE_PRECOPY, MODE_RECLAIM = 16 };
+enum { MODE_RECLAIM = 16 }; /* as MIGRATE carries it, beside enum transfer_mode */
 
 #define AWAY_S	 10 /* a daemon that is not back by then does not come back */
 #define AGAIN_MS 50
 #define SAME_MS	 200 /* between two signals that are two */
 
 static const char usage[] =
-	"usage: rampfs-migrate [--mode lazy|demand|copy|precopy] [--limit RATE] [--wait] "
-	"[--force]\n"
-	"                      [--progress] [--verbose] [--trace] FILE... NODE\n"
+	"usage: rampfs-migrate [--mode auto|lazy|demand|copy|precopy] [--max-rounds N]\n"
+	"                      [--limit RATE] [--wait] [--force] [--progress] [--verbose] "
+	"[--trace]\n"
+	"                      FILE... NODE\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
 	"follow.\n"
 	"\n"
-	"  --mode lazy    pages follow in the background and as they are touched (default)\n"
+	"Without --mode as user.ramp.mode of the segment says, else as the mount option mode= of "
+	"its\n"
+	"node does, else lazily.\n"
+	"\n"
+	"  --mode auto    whichever of lazy, precopy and (for a few MiB) copy pays\n"
+	"  --mode lazy    pages follow in the background and as they are touched\n"
 	"  --mode demand  only as they are touched\n"
 	"  --mode copy    programs wait until every page is there; nothing depends on the\n"
 	"                 old node afterwards\n"
 	"  --mode precopy pages go ahead while programs continue; then only what they stored into\n"
 	"                 meanwhile follows\n"
+	"  --max-rounds N of a pre-copy, the first one included (1 to 100, default 5)\n"
 	"  --limit RATE   bytes a second that go ahead of need, of all FILEs together, as 200M; "
 	"at\n"
 	"                 least 1M. Pages that programs wait for are not limited\n"
 	"  --wait         return when every page is there, and the old node is free\n"
 	"  --force        take it from programs that want to be asked (ramp_departure(3)) unasked\n"
 	"  --progress     show how far it is\n"
-	"  -v, --verbose  say what it has cost: times, and with --wait pages by kind\n"
+	"  -v, --verbose  say in which mode it was moved, and why; and what it has cost: times,\n"
+	"                 and with --wait pages by kind\n"
 	"  --trace        print what was done when, at both nodes: the transfer, and the first "
 	"page\n"
 	"                 faults at the new owner (those of the first two seconds, or with --wait "
@@ -104,7 +112,8 @@ static const char usage[] =
 
 struct migrate_options {
 	int mode;
-	bool mode_given, wait, progress, trace, reclaim, verbose, force;
+	int max_rounds; /* 0: the default */
+	bool wait, progress, trace, reclaim, verbose, force;
 	uint64_t limit, batch; /* as MIGRATE carries them */
 	const char *node;
 };
@@ -183,8 +192,10 @@ static int send_migrate(int sock, const struct migrate_options *o, uint64_t segm
 {
 	struct session_msg msg = {.type = SESSION_MIGRATE, .segment = segment};
 
-	msg.mode = (uint8_t)o->mode;
-	msg.flags = (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0) |
+	msg.mode = o->mode == TRANSFER_UNSAID ? TRANSFER_LAZY : (uint8_t)o->mode;
+	msg.rounds = (uint8_t)o->max_rounds;
+	msg.flags = (o->mode == TRANSFER_UNSAID ? SESSION_UNSAID : 0) |
+		    (o->wait ? SESSION_WAIT : 0) | (o->progress ? SESSION_WATCH : 0) |
 		    (o->trace ? SESSION_TRACE : 0) | (o->force ? SESSION_FORCE : 0);
 	msg.limit = o->limit;
 	msg.batch = o->batch;
@@ -267,6 +278,8 @@ static int report(const char *file, const struct migrate_options *o,
 		       : code == EINPROGRESS ? EXIT_UNKNOWN
 					     : EXIT_FAILED;
 	}
+	if (o->verbose && answer->text[0])
+		fprintf(stderr, "%s: %s\n", shown(file), answer->text);
 	if (interrupted && o->reclaim)
 		complain(file, "it is reclaimed already");
 	else if (interrupted)
@@ -434,18 +447,20 @@ static int misused(const char *what, const char *about)
 
 static int parse_mode(const char *mode, struct migrate_options *o)
 {
-	o->mode_given = true;
-	if (strcmp(mode, "lazy") == 0) {
-		o->mode = MODE_LAZY;
-	} else if (strcmp(mode, "demand") == 0) {
-		o->mode = MODE_DEMAND;
-	} else if (strcmp(mode, "copy") == 0) {
-		o->mode = MODE_COPY;
-	} else if (strcmp(mode, "precopy") == 0) {
-		o->mode = MODE_PRECOPY;
-	} else {
-		return misused("no such mode", mode);
-	}
+	o->mode = transfer_mode_of(mode);
+	return o->mode < 0 ? misused("no such mode", mode) : 0;
+}
+
+static int parse_max_rounds(const char *text, struct migrate_options *o)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (errno || end == text || *end || n < 1 || n > TRANSFER_ROUNDS_MAX)
+		return misused("--max-rounds takes 1 to 100", text);
+	o->max_rounds = (int)n;
 	return 0;
 }
 
@@ -468,11 +483,12 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 		{"progress", no_argument, NULL, 'p'},
 		{"reclaim", no_argument, NULL, 'r'},
 		{"trace", no_argument, NULL, 't'},
-		{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},
+		{"max-rounds", required_argument, NULL, 'n'},
+		{"limit", required_argument, NULL, 'l'},
 		{"verbose", no_argument, NULL, 'v'},
 		{"force", no_argument, NULL, 'f'},
-		{"limit", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
 		{NULL, 0, NULL, 0},
 	};
 	int c, rc;
@@ -486,6 +502,11 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 			break;
 		case 'l':
 			rc = parse_limit(optarg, o);
+			if (rc)
+				return rc + 1;
+			break;
+		case 'n':
+			rc = parse_max_rounds(optarg, o);
 			if (rc)
 				return rc + 1;
 			break;
@@ -569,12 +590,14 @@ static int migrate_many(char *const *files, size_t n, const struct migrate_optio
 		.status_unknown = EXIT_UNKNOWN,
 		.status_interrupted = EXIT_INTERRUPTED,
 	};
-	struct session_msg what = {.type = SESSION_BATCH,
-				   .mode = (uint8_t)o->mode,
-				   .flags = (o->wait ? SESSION_WAIT : 0) |
-					    (o->force ? SESSION_FORCE : 0),
-				   .limit = o->limit,
-				   .batch = o->batch};
+	struct session_msg what = {
+		.type = SESSION_BATCH,
+		.mode = o->mode == TRANSFER_UNSAID ? TRANSFER_LAZY : (uint8_t)o->mode,
+		.rounds = (uint8_t)o->max_rounds,
+		.flags = (o->mode == TRANSFER_UNSAID ? SESSION_UNSAID : 0) |
+			 (o->wait ? SESSION_WAIT : 0) | (o->force ? SESSION_FORCE : 0),
+		.limit = o->limit,
+		.batch = o->batch};
 
 	snprintf(what.node, sizeof(what.node), "%s", o->node);
 	batch_move(files, n, o, &what, &ops, add_status);
@@ -583,17 +606,21 @@ static int migrate_many(char *const *files, size_t n, const struct migrate_optio
 
 int main(int argc, char **argv)
 {
-	struct migrate_options o = {.mode = MODE_LAZY};
+	struct migrate_options o = {.mode = TRANSFER_UNSAID};
 	int status = 0, last, rc;
 
 	output_begin();
 	rc = parse_options(argc, argv, &o);
 	if (rc)
 		return rc - 1;
-	if (o.reclaim && (o.mode_given || o.wait || o.trace || o.force || o.limit))
-		return misused("--reclaim moves nothing: no --mode, --limit, --wait, --force or "
-			       "--trace with it",
+	if (o.reclaim &&
+	    (o.mode != TRANSFER_UNSAID || o.max_rounds || o.limit || o.wait || o.trace || o.force))
+		return misused("--reclaim moves nothing: no --mode, --max-rounds, --limit, --wait, "
+			       "--force or --trace with it",
 			       NULL);
+	if (o.max_rounds && o.mode != TRANSFER_UNSAID && o.mode != TRANSFER_PRECOPY &&
+	    o.mode != TRANSFER_AUTO)
+		return misused("--max-rounds is of modes precopy and auto", NULL);
 	last = o.reclaim ? argc : argc - 1;
 	if (optind >= last)
 		return misused(o.reclaim ? "--reclaim takes at least one FILE"

@@ -229,15 +229,28 @@ static bool json_add_segments(cJSON *segments, const char *mount)
 	return true;
 }
 
-/* Takes "  NAME  FROM -> TO  STATE  N ms  (source)" apart from its end: a name may hold
+/* Takes "source", or "source, mode MODE: WHY", apart. */
+static void json_add_side(cJSON *migration, char *side)
+{
+	char *mode = strstr(side, ", mode "), *why = mode ? strstr(mode, ": ") : NULL;
+
+	if (why) {
+		*mode = *why = 0;
+		cJSON_AddStringToObject(migration, "mode", mode + strlen(", mode "));
+		cJSON_AddStringToObject(migration, "why", why + 2);
+	}
+	cJSON_AddStringToObject(migration, "side", side);
+}
+
+/* Takes "  NAME  FROM -> TO  STATE  N ms  (source, mode MODE: WHY)" apart from its end: a name may hold
    anything. */
 static void json_add_migration(cJSON *migrations, char *line)
 {
-	static const char *const fields[] = {"side", "age", "state", "nodes"};
+	enum { SIDE, AGE, STATE, NODES, FIELDS };
 	cJSON *migration = cJSON_CreateObject();
 	char *at, *arrow;
 
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+	for (size_t i = 0; i < FIELDS; i++) {
 		for (at = line + strlen(line); at > line && !(at[0] == ' ' && at[1] == ' '); at--)
 			;
 		if (at == line)
@@ -246,15 +259,16 @@ static void json_add_migration(cJSON *migrations, char *line)
 		if (at[2] == '(')
 			at[strlen(at + 2) + 1] = 0;
 		arrow = strstr(at + 2, " -> ");
-		if (i == 3 && arrow) {
+		if (i == NODES && arrow) {
 			*arrow = 0;
 			cJSON_AddStringToObject(migration, "from", at + 2);
 			cJSON_AddStringToObject(migration, "to", arrow + 4);
-		} else if (i == 1) {
+		} else if (i == AGE) {
 			cJSON_AddNumberToObject(migration, "age_ms", strtod(at + 2, NULL));
+		} else if (i == SIDE) {
+			json_add_side(migration, at[2] == '(' ? at + 3 : at + 2);
 		} else {
-			cJSON_AddStringToObject(migration, fields[i],
-						at[2] == '(' ? at + 3 : at + 2);
+			cJSON_AddStringToObject(migration, i == STATE ? "state" : "nodes", at + 2);
 		}
 	}
 	line += 2; /* and no more: a name may begin with spaces */

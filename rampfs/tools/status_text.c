@@ -54,7 +54,7 @@ static void segment_row(struct text_table *t, struct text_table *troubles, char 
 		text_table_add(troubles, (const char *[COLUMNS]){line, state});
 }
 
-/* "cache  a -> b  moving  12 ms  (source)" */
+/* "cache  a -> b  moving  12 ms  (source, mode lazy: asked for)" */
 static void migration_row(struct text_table *t, char *line)
 {
 	char *side = cut_last(line), *age = side ? cut_last(line) : NULL;
@@ -63,7 +63,8 @@ static void migration_row(struct text_table *t, char *line)
 	if (!nodes)
 		return;
 	side++;
-	side[strcspn(side, ")")] = 0;
+	if (*side)
+		side[strlen(side) - 1] = 0;
 	text_table_add(t, (const char *[COLUMNS]){line, nodes, state, age, side});
 }
 

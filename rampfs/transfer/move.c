@@ -19,7 +19,11 @@
  *   NEW -> S_CHECKING                     [source_start]     record OWNED, programs run
  *   S_CHECKING -> S_CONNECTING            [checked]          the same; populated pages are known
  *   S_CONNECTING -> S_PREPARING           [source_prepare]   the same; T has room for k
+ *   S_CONNECTING -> S_WEIGHING            [source_weigh]     mode auto: OWNED, stores are watched a moment
+ *   S_WEIGHING -> S_PREPARING             [source_prepare]   another mode pays; the watch has ended
+ *   S_WEIGHING -> S_ROUNDS                [source_rounds_watched] as from S_CONNECTING
  *   S_CONNECTING -> S_ROUNDS              [source_rounds_begin] mode precopy: OWNED, T reads, programs run
+ *   S_ROUNDS -> S_CHECKING                [source_again]     it goes lazily after all; the watch has ended
  *   S_ROUNDS -> S_PREPARING               [source_prepare]   stores are watched until the freeze (R10)
  *   S_CONNECTING -> S_CONNECTED           [hold_connected]   the same; the client says when
  *   S_CONNECTED -> S_CONNECTING           [source_connect_again] T is asked whether it has
@@ -45,7 +49,7 @@
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
  *   S_CONNECTED -> END                    [source_fail_now]  the same
- *   S_ROUNDS -> END                       [source_fail_now]  the same; the watch has ended
+ *   S_WEIGHING, S_ROUNDS -> END           [source_fail_now]  the same; the watch has ended
  *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_CONNECTED -> END                    [source_prepare_late] the same
@@ -100,15 +104,16 @@ static const struct {
 	[MOVE_NEW] = {"new", BIT(S_CHECKING) | BIT(S_GIVEN) | BIT(ABORTING) | BIT(T_RESERVING) |
 				     BIT(T_TAKEN)},
 	[S_CHECKING] = {"checking", BIT(S_CONNECTING) | BIT(MOVE_END)},
-	[S_CONNECTING] = {"connecting",
-			  BIT(S_CONNECTED) | BIT(S_ROUNDS) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_CONNECTING] = {"connecting", BIT(S_CONNECTED) | BIT(S_WEIGHING) | BIT(S_ROUNDS) |
+						BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_WEIGHING] = {"weighing", BIT(S_ROUNDS) | BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_CONNECTED] = {"connected", BIT(S_CONNECTING) | BIT(S_CHECKING) | BIT(S_ROUNDS) |
 					      BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_PREPARING] = {"preparing", BIT(S_PREPARED) | BIT(S_ASKING) | BIT(ABORTING) |
 					      BIT(S_CHECKING) | BIT(MOVE_END)},
 	[S_PREPARED] = {"prepared", BIT(S_ASKING) | BIT(ABORTING)},
 	[S_ASKING] = {"asking programs", BIT(S_FREEZING) | BIT(ABORTING)},
-	[S_ROUNDS] = {"pre-copying", BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_ROUNDS] = {"pre-copying", BIT(S_PREPARING) | BIT(S_CHECKING) | BIT(MOVE_END)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
@@ -208,6 +213,7 @@ static bool holds(struct move *m)
 	case S_CHECKING:
 	case S_CONNECTING:
 	case S_CONNECTED:
+	case S_WEIGHING:
 	case S_ROUNDS:
 	case S_PREPARING:
 	case S_PREPARED:
@@ -324,6 +330,15 @@ int move_record(struct move *m, enum record_kind kind)
 static void free_move(uv_handle_t *handle)
 {
 	free(handle->data);
+}
+
+uint64_t move_populated(const struct move *m)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < m->n_ranges; i++)
+		bytes += m->ranges[i].len;
+	return bytes;
 }
 
 void move_forget_ranges(struct move *m)

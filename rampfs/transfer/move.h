@@ -25,6 +25,7 @@ enum move_state {
 	S_CHECKING,
 	S_CONNECTING,
 	S_CONNECTED,
+	S_WEIGHING,
 	S_ROUNDS,
 	S_PREPARING,
 	S_PREPARED,
@@ -68,8 +69,12 @@ struct move_source {
 	unsigned attempts;     /* for the same request */
 	uint32_t not_yet_ms;   /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
 	uint64_t copied_pages; /* S_COPYING: how many the target has */
-	bool copy_mode;	       /* every page goes before it is given */
-	bool precopy_mode;     /* pages go in rounds before prepare (rounds.c) */
+	enum transfer_mode mode;
+	char why[192];	    /* it has that mode */
+	bool by_auto;	    /* mode auto has chosen the mode, or will */
+	uint8_t max_rounds; /* of a pre-copy, the first one included */
+	bool copy_mode;	    /* every page goes before it is given */
+	bool precopy_mode;  /* pages go in rounds before prepare (rounds.c) */
 	struct source_rounds
 		*rounds;    /* owned; NULL: none. Where a worker has the move, the worker's */
 	int prepare_result; /* S_PREPARING: of a prepare that failed */
@@ -102,6 +107,8 @@ struct move_target {
 	bool pull_begun;	    /* pull_begin was called */
 	bool prefetch_wanted;	    /* all pages are wanted, as soon as the pull has begun */
 	bool prefetch_begun;	    /* pull_prefetch_all was called */
+	uint64_t prefetch_us;	    /* then */
+	uint64_t prefetch_pages;    /* that were missing then */
 	bool told_pull_over;	    /* pull_source_over was called */
 	bool pull_said_done;	    /* the pull says that it is over, which is not believed yet */
 	bool has_every_page;	    /* nothing is REMOTE any more */
@@ -183,6 +190,8 @@ struct move *move_take_up(struct transfers *t, struct seg *seg, const struct rec
 /* Records GIVEN or TAKEN, by which an attempt can be taken up. By a worker. Returns 0, or the errno of
    work_err. */
 int move_record(struct move *m, enum record_kind kind);
+/* Returns how many bytes that list has. */
+uint64_t move_populated(const struct move *m);
 /* Frees the list of populated pages: the target needs it until it has room, the source until the
    record is GIVEN. */
 void move_forget_ranges(struct move *m);

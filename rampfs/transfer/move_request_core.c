@@ -211,7 +211,7 @@ void move_request_done(struct move_request *req, int result, const char *text)
 	}
 	leave_queue(req);
 	LIST_REMOVE(req, link);
-	req->done(req->arg, result, result ? text : "");
+	req->done(req->arg, result, result ? text : req->chosen);
 	uv_close((uv_handle_t *)&req->timer, move_request_free);
 }
 

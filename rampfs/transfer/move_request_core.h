@@ -31,9 +31,10 @@ struct move_request {
 	migrate_done *done;
 	void *arg;
 	uv_timer_t timer;
-	uint64_t deadline_ms;	     /* 0: none */
-	uint64_t no_quorum_since_ms; /* 0: a quorum answered at the last look */
-	bool of_node;		     /* another node has asked this one (move_request_peer.c) */
+	uint64_t deadline_ms;	       /* 0: none */
+	char chosen[PROTO_TEXT_BYTES]; /* the mode, and why: answered with success */
+	uint64_t no_quorum_since_ms;   /* 0: a quorum answered at the last look */
+	bool of_node;		       /* another node has asked this one (move_request_peer.c) */
 	bool cancelled, gave_up;
 	bool unheard;			       /* MOVING: the node that asks has hung up */
 	ramp_node_t owner;		       /* REMOTE, SEEING */

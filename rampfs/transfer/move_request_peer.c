@@ -143,7 +143,7 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 		known->unheard = false;
 	if (!t->started || known || answer_again(t, from, mm.request))
 		return; /* it is repeated, because messages may be lost */
-	if (mm.mode >= TRANSFER_MODES) {
+	if (mm.mode >= TRANSFER_MODES && mm.mode != TRANSFER_UNSAID) {
 		remote_answer(t, from, mm.request, mm.id, -EINVAL, "unknown mode");
 		return;
 	}
@@ -160,6 +160,7 @@ static void on_migrate(void *arg, ramp_node_t from, ramp_incarnation_t incarnati
 	memcpy(request.dst_name, mm.name, sizeof(request.dst_name));
 	memcpy(request.from_name, mm.from_name, sizeof(request.from_name));
 	request.mode = mm.mode;
+	request.max_rounds = mm.max_rounds;
 	request.wait_stable = mm.wait_stable;
 	request.force = mm.force;
 	request.timeout_ms = mm.timeout_ms;

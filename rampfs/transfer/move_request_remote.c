@@ -29,6 +29,7 @@ static void migrate_send(struct move_request *req)
 		.id = req->spec.id,
 		.dst = req->spec.dst,
 		.mode = (uint8_t)req->spec.mode,
+		.max_rounds = req->spec.max_rounds,
 		.wait_stable = req->spec.wait_stable,
 		.force = req->spec.force,
 		.progress = req->spec.progress != NULL,
@@ -124,6 +125,7 @@ static void on_answer(void *arg, ramp_node_t from, ramp_incarnation_t incarnatio
 	} else {
 		move_request_go(req, REQUEST_REMOTE, REQUEST_SEEING);
 		req->epoch = answer.epoch;
+		memcpy(req->chosen, answer.text, sizeof(req->chosen));
 		move_request_arm(req, AGAIN_MS);
 		move_request_seeing_look(req);
 	}

@@ -23,10 +23,40 @@
 
 /* ---- what was stored into ------------------------------------------------------------------- */
 
+/* Adds pages that the target may have and that are holes by now. The kernel does not report a truncate by
+   another process (layout.c), and no page table shows it either. */
+static int add_new_holes(struct move *m, struct source_rounds *r)
+{
+	uint64_t size = seg_size(m->seg);
+	uint32_t now = 0;
+
+	if (page_set_fit(&r->stored, page_count(size > m->size ? size : m->size)))
+		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
+	for (uint32_t i = 0; i < m->n_ranges; i++) {
+		uint64_t at = m->ranges[i].offset / RAMP_PAGE_BYTES;
+		uint64_t end = at + page_count(m->ranges[i].len);
+
+		while (at < end) {
+			uint64_t from = end, to = end; /* the next data */
+
+			if (now < r->n_ranges) {
+				from = r->ranges[now].offset / RAMP_PAGE_BYTES;
+				to = from + page_count(r->ranges[now].len);
+			}
+			if (from > at)
+				page_set_add(&r->stored, at, (from < end ? from : end) - at);
+			at = to < end ? (to > at ? to : at) : end;
+			now += now < r->n_ranges && to <= end;
+		}
+	}
+	return 0;
+}
+
 /* Lists where there is data now, unless the list that the target knows still says so. */
 static int list_data(struct move *m, struct source_rounds *r)
 {
 	uint64_t grown, populated;
+	int rc;
 
 	free(r->ranges);
 	r->ranges = NULL;
@@ -36,8 +66,9 @@ static int list_data(struct move *m, struct source_rounds *r)
 	r->ranges = calloc(PROTO_RANGES_MAX, sizeof(*r->ranges));
 	if (!r->ranges)
 		return ramp_err_sys(&m->work_err, ENOMEM, "list of populated pages");
-	return populated_list(m->seg, r->ranges, PROTO_RANGES_MAX, &r->n_ranges, &populated,
-			      &m->work_err);
+	rc = populated_list(m->seg, r->ranges, PROTO_RANGES_MAX, &r->n_ranges, &populated,
+			    &m->work_err);
+	return rc ? rc : add_new_holes(m, r);
 }
 
 static const struct data_range *data_of(const struct move *m, uint32_t *count)
@@ -176,8 +207,10 @@ void rounds_send(struct move *m)
 	struct msg_round msg = {
 		.id = m->id, .k = m->k, .round = r->round, .size = seg_size(m->seg)};
 
-	if (r->round)
-		msg.parts = send_stored(m, &r->told, r->round);
+	/* The target begins a round with all parts alone; a later ROUND says that the source is there. */
+	if (r->round && !r->done)
+		r->parts = send_stored(m, &r->told, r->round);
+	msg.parts = r->round ? r->parts : 0;
 	MOVE_SEND(m->t, m->peer, PROTO_ROUND, proto_put_round, &msg);
 }
 

@@ -15,8 +15,11 @@ struct source_rounds {
 	struct data_range *ranges;
 	uint32_t n_ranges;
 	struct seg_layout layout; /* at the last look */
+	uint64_t watched_us;	  /* S_WEIGHING: since when; then for how long */
+	uint64_t asked_us;	  /* when the round was asked for */
 	uint64_t pages;		  /* that the round before asked for */
 	uint64_t done;		  /* how many of this round the target has */
+	uint32_t parts;		  /* STOREDs that name the pages of this round */
 	unsigned stuck;		  /* rounds in a row that were not much smaller */
 	uint32_t split;		  /* huge pages, by the last look: the next one finds fewer pages */
 	bool watching;
@@ -35,7 +38,7 @@ uint64_t rounds_left(struct move *m);
 /* Goes on to the next round, which reads what the last look has found: the target will have room for all
    data of that look. */
 void rounds_next(struct move *m);
-/* Sends `told` and the ROUND. */
+/* Sends the ROUND, after `told` unless the target reads this round already. */
 void rounds_send(struct move *m);
 /* Sends `stored`, and sets TRANSFER's fields by which the target knows that it has all of it. Does
    nothing before rounds_last. */

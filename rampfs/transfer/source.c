@@ -28,6 +28,7 @@
 #include "source_hold.h"
 #include "source_prepare.h"
 #include "source_rounds.h"
+#include "source_weigh.h"
 
 /* ---- S_CONNECTING: ACCEPT -------------------------------------------------------------------- */
 
@@ -52,6 +53,8 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	m->peer_inc = a.dst_inc;
 	if (!hold_lets(m, SESSION_PREPARED))
 		hold_connected(m);
+	else if (m->source.mode == TRANSFER_AUTO)
+		source_weigh(m);
 	else if (m->source.precopy_mode)
 		source_rounds_begin(m);
 	else
@@ -136,10 +139,8 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 	if (!m || incarnation != m->peer_inc || m->source.got_taken)
 		return;
 	m->source.got_refused = m->state != S_ROUNDS; /* the source repeats ROUND */
-	if (m->state == S_ROUNDS && !m->working) {
-		source_fail(m, EIO, "node %s gave the pre-copy up", m->peer_name);
-		source_rounds_stop(m);
-	}
+	if (m->state == S_ROUNDS && !m->working)
+		source_rounds_refused(m);
 	if (m->state == S_COPYING && !m->working) {
 		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
 		copy_stop(m);
@@ -177,6 +178,8 @@ void source_tick(struct move *m)
 		source_connecting_tick(m);
 	else if (m->state == S_CONNECTED || m->state == S_PREPARED)
 		hold_tick(m);
+	else if (m->state == S_WEIGHING)
+		source_weigh_tick(m);
 	else if (m->state == S_ROUNDS)
 		source_rounds_tick(m);
 	else if (m->state == S_ASKING)
@@ -228,6 +231,7 @@ bool source_cancel(struct move *m, int code, const char *text)
 		source_fail(m, code, "%s", text);
 		atomic_store(&m->cancelled, true);
 		return true;
+	case S_WEIGHING:
 	case S_ROUNDS:
 		source_fail(m, code, "%s", text);
 		if (m->working)

@@ -26,6 +26,7 @@
 #include "news.h"
 #include "rounds.h"
 #include "source_list.h"
+#include "source_mode.h"
 #include "traces.h"
 
 #define CONNECT_MS	 5000u /* without an answer of the target, until EHOSTUNREACH */
@@ -217,12 +218,10 @@ void source_start(struct transfers *t, struct move_request *req, const struct se
 	m->peer = spec->dst;
 	move_node_name(t, m->peer, m->peer_name);
 	memcpy(m->name, spec->dst_name, sizeof(m->name));
-	m->demand_only = spec->mode == TRANSFER_DEMAND && !spec->wait_stable;
 	m->limit_bytes_s = spec->limit_bytes_s;
 	m->batch = spec->batch;
 	m->queues = spec->queues;
-	m->source.copy_mode = spec->mode == TRANSFER_COPY;
-	m->source.precopy_mode = spec->mode == TRANSFER_PRECOPY;
+	source_mode_begin(m, row);
 	m->wants_progress = spec->progress != NULL;
 	transfers_count(t, &t->status.started);
 	source_begin(m, MOVE_NEW, row->epoch);

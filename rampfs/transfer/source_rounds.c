@@ -24,16 +24,18 @@
 #include "base/page.h"
 
 #include "given.h"
+#include "link_speed.h"
 #include "move_message.h"
 #include "rounds.h"
 #include "source_connect.h"
+#include "source_mode.h"
 #include "source_prepare.h"
 
 #define AGAIN_MS     1000u /* ROUND is repeated */
+#define TOO_LONG     "a pre-copy would take longer than the request waits"
 #define SILENT_MS    5000u
 #define ENOUGH_PAGES 1024u /* 4 MiB: to read less takes no longer than the hand-over */
-#define ROUNDS_MAX   5u
-#define LESS_PERCENT 80u /* of the round before; two in a row that leave more are enough */
+#define LESS_PERCENT 80u   /* of the round before; two in a row that leave more are enough */
 
 static void stopped(struct move *m)
 {
@@ -46,9 +48,38 @@ void source_rounds_stop(struct move *m)
 	move_work(m, source_end_rounds, stopped);
 }
 
+/* ---- lazily after all -------------------------------------------------------------------------- */
+
+static void again_lazily(struct move *m)
+{
+	if (atomic_load(&m->cancelled) && !m->source.fail_code)
+		source_fail(m, EINTR, "cancelled");
+	source_say_close(m);
+	if (m->source.fail_code) {
+		source_fail_now(m);
+		return;
+	}
+	rounds_free(m);
+	source_again(m, S_ROUNDS);
+}
+
+/* Pages that the target has read are of no use without the rest: it drops them, and makes room again. */
+static void leave(struct move *m, const char *why)
+{
+	source_mode_set(m, TRANSFER_LAZY, "%s", why);
+	move_work(m, source_end_rounds, again_lazily);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------ */
+
 /* A worker has returned. False: the rounds are over, for what it found, or for a cancel. */
 static bool goes_on(struct move *m)
 {
+	if (m->work_rc == -EBUSY && m->source.by_auto && !m->source.fail_code &&
+	    !atomic_load(&m->cancelled) && !m->t->closing) {
+		leave(m, m->work_err.text);
+		return false;
+	}
 	if (m->work_rc && !m->source.fail_code)
 		source_fail(m, -m->work_rc, "%s", m->work_err.text);
 	if (atomic_load(&m->cancelled) && !m->source.fail_code)
@@ -58,17 +89,26 @@ static bool goes_on(struct move *m)
 	return !m->source.fail_code && !m->t->closing;
 }
 
+/* Until ROUND is repeated, or the request's time for rounds is over. */
+static void tick_again(struct move *m)
+{
+	uint64_t left_ms = source_mode_left_ms(m);
+
+	move_tick_in(m, left_ms < AGAIN_MS ? (uint32_t)left_ms + 1 : AGAIN_MS);
+}
+
 static void round_ask(struct move *m)
 {
 	m->heard_ms = clock_ms();
 	m->source.rounds->done = 0;
+	m->source.rounds->asked_us = clock_us();
 	rounds_send(m);
-	move_tick_in(m, AGAIN_MS);
+	tick_again(m);
 }
 
 static void begin_work(struct move *m)
 {
-	m->work_rc = rounds_watch(m);
+	m->work_rc = m->source.rounds->watching ? 0 : rounds_watch(m);
 	if (!m->work_rc)
 		m->work_rc = given_grant(m);
 }
@@ -89,10 +129,15 @@ void source_rounds_begin(struct move *m)
 		return;
 	}
 	m->source.fail_code = 0;
+	source_rounds_watched(m);
+}
+
+void source_rounds_watched(struct move *m)
+{
 	m->source.times.from_us = clock_us();
 	move_go(m, m->state, S_ROUNDS);
 	source_show_state(m);
-	m->source.rounds->pages = page_count(m->size);
+	m->source.rounds->pages = page_count(move_populated(m));
 	move_work(m, begin_work, begun);
 }
 
@@ -101,19 +146,32 @@ static void look_work(struct move *m)
 	m->work_rc = rounds_look(m);
 }
 
-/* Whether another round would cost more than it brings. */
-static bool is_enough(struct source_rounds *r, uint64_t pages)
+/* Whether reading that number of pages would take longer than the request may wait. */
+static bool is_too_long(const struct move *m, uint64_t pages)
 {
+	uint64_t left_ms = source_mode_left_ms(m), speed = link_speed(m->t, m->peer);
+
+	return pages * RAMP_PAGE_BYTES * 1000 / (speed ? speed : LINK_GUESS) > left_ms;
+}
+
+/* Whether another round would cost more than it brings. Mode auto has no use for a second one that brings
+   little. */
+static bool is_enough(const struct move *m, uint64_t pages)
+{
+	struct source_rounds *r = m->source.rounds;
+
 	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
-	return pages <= ENOUGH_PAGES || r->round >= ROUNDS_MAX || r->stuck >= 2;
+	return pages <= ENOUGH_PAGES || r->round + 1 >= m->source.max_rounds ||
+	       r->stuck >= (m->source.by_auto ? 1 : 2) || is_too_long(m, pages);
 }
 
 /* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. */
-static void rounds_over(struct move *m)
+void source_rounds_over(struct move *m)
 {
 	struct segment_row row;
 
-	trace_step(m->trace, "rounds are over");
+	if (m->source.rounds)
+		trace_step(m->trace, "rounds are over");
 	if (!meta_segment(m->t->meta, m->id, &row) && row.phase == SEGMENT_STABLE &&
 	    row.node == m->t->self)
 		m->row_epoch = row.epoch;
@@ -131,8 +189,8 @@ static void looked(struct move *m)
 	log_info("segment %" PRIu64 ": %" PRIu64 " pages were stored into since round %" PRIu32
 		 " was asked for, %" PRIu32 " huge pages split",
 		 m->id, pages, r->round, r->split);
-	if (is_enough(r, pages)) {
-		rounds_over(m);
+	if (is_enough(m, pages)) {
+		source_rounds_over(m);
 		return;
 	}
 	r->pages = pages;
@@ -153,6 +211,8 @@ static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 	    incarnation != m->peer_inc || msg.round != m->source.rounds->round)
 		return;
 	trace_step(m->trace, "a round is read");
+	link_note(m->t, m->peer, m->source.rounds->pages * RAMP_PAGE_BYTES,
+		  clock_us() - m->source.rounds->asked_us);
 	move_work(m, look_work, looked);
 }
 
@@ -164,6 +224,19 @@ void source_rounds_heard(struct move *m, uint64_t done_pages)
 		return;
 	r->done = done_pages;
 	m->heard_ms = clock_ms();
+	if (source_mode_left_ms(m) == 0)
+		leave(m, TOO_LONG);
+}
+
+void source_rounds_refused(struct move *m)
+{
+	source_fail(m, EIO, "node %s gave the pre-copy up", m->peer_name);
+	if (m->source.by_auto) {
+		m->source.fail_code = 0;
+		leave(m, m->source.fail_text);
+	} else {
+		source_rounds_stop(m);
+	}
 }
 
 void source_rounds_tick(struct move *m)
@@ -176,8 +249,12 @@ void source_rounds_tick(struct move *m)
 		source_rounds_stop(m);
 		return;
 	}
+	if (source_mode_left_ms(m) == 0) {
+		leave(m, TOO_LONG);
+		return;
+	}
 	rounds_send(m);
-	move_tick_in(m, AGAIN_MS);
+	tick_again(m);
 }
 
 void source_rounds_listen(struct transfers *t)

@@ -15,14 +15,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/page.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
 
 #include "collapse.h"
 #include "copy.h"
 #include "figures.h"
+#include "link_speed.h"
 #include "move_message.h"
 #include "move_meta.h"
 #include "news.h"
@@ -417,6 +420,9 @@ static void heed_pulled(struct move *m)
 
 void target_pulled(struct move *m, const struct pull_figures *pulled)
 {
+	if (m->target.prefetch_begun && !pulled->lost)
+		link_note(m->t, m->peer, m->target.prefetch_pages * RAMP_PAGE_BYTES,
+			  clock_us() - m->target.prefetch_us);
 	m->target.pull_said_done = true;
 	m->target.pulled = *pulled;
 	heed_pulled(m);

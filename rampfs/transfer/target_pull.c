@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/page.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
@@ -78,6 +79,8 @@ void target_prefetch(struct move *m)
 	    !m->target.pull_begun) /* not begun: target_begun calls again */
 		return;
 	m->target.prefetch_begun = true;
+	m->target.prefetch_us = clock_us();
+	m->target.prefetch_pages = pages_missing(m->seg);
 	pull_prefetch_all(m->t->pull, m->id);
 	trace_step(m->trace, "the prefetch begins");
 }

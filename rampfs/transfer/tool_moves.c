@@ -41,7 +41,8 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 			       const struct tool_migrate *what)
 {
 	struct transfers *t = arg;
-	struct migrate_request mr = {.id = what->id, .mode = what->mode};
+	struct migrate_request mr = {
+		.id = what->id, .mode = what->mode, .max_rounds = what->rounds};
 	struct segment_row row;
 	struct node_row node;
 	struct ramp_err err;
@@ -57,10 +58,14 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		mr.mode = TRANSFER_LAZY;
 		mr.reclaim = true;
 		move_request_start(t, &mr, tool_done, request);
-	} else if (what->mode >= TRANSFER_MODES) {
+	} else if (what->mode >= TRANSFER_MODES && what->mode != TRANSFER_UNSAID) {
 		tool_answer(request, -EINVAL, "unknown mode");
 	} else if (what->limit_bytes_s && what->limit_bytes_s < RATE_MIN) {
 		tool_answer(request, -EINVAL, "a limit is 1M a second at least");
+	} else if (what->rounds > TRANSFER_ROUNDS_MAX) {
+		tool_answer(request, -EINVAL, "too many rounds");
+	} else if (what->in_steps && what->mode == TRANSFER_AUTO) {
+		tool_answer(request, -EINVAL, "mode auto is not for moves in steps");
 	} else if (what->in_steps &&
 		   (what->step < SESSION_CONNECTED || what->step > SESSION_TAKEN)) {
 		tool_answer(request, -EINVAL, "unknown step");

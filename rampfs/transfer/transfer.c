@@ -445,6 +445,8 @@ void transfers_each(struct transfers *t, void (*fn)(void *arg, const struct tran
 			};
 
 			memcpy(row.name, m->name, sizeof(row.name));
+			row.mode = target ? "" : transfer_mode_name(m->source.mode);
+			memcpy(row.why, m->source.why, sizeof(row.why));
 			fn(arg, &row);
 		}
 	}

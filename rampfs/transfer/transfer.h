@@ -19,6 +19,7 @@
 #include "base/loop.h"
 #include "base/session.h"
 #include "base/trace.h"
+#include "base/transfer_mode.h"
 #include "memory/store.h"
 #include "meta/meta.h"
 #include "programs/programs.h"
@@ -30,14 +31,6 @@
 
 struct transfers;
 
-enum transfer_mode {
-	TRANSFER_LAZY,
-	TRANSFER_DEMAND,
-	TRANSFER_COPY,	  /* every page is there before ownership passes; of tools only */
-	TRANSFER_PRECOPY, /* pages go ahead in rounds, and programs continue; of tools only */
-	TRANSFER_MODES
-};
-
 struct transfers_config {
 	struct loop *loop;
 	struct store *store;
@@ -46,7 +39,9 @@ struct transfers_config {
 	struct tp *tp;
 	struct programs *programs;
 	struct serve *serve;
-	bool rollback_auto;	/* mount option rollback=auto */
+	bool rollback_auto; /* mount option rollback=auto */
+	/* Of moves of this node's segments, where neither request nor segment says it: mount option mode=. */
+	enum transfer_mode mode;
 	uint32_t quiesce_ms;	/* for programs that are asked to let go; 0: 1000 */
 	uint64_t limit_bytes_s; /* of what is sent ahead of need (mount option limit); 0: none */
 	/* Reads the name that is noted beside a segment's bytes, "" where there is none; or NULL. */
@@ -99,9 +94,10 @@ struct migrate_request {
 	char from_name[RAMP_NAME_MAX + 1];
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
-	enum transfer_mode mode;
-	uint64_t limit_bytes_s; /* of what is read ahead of need; 0: none */
-	uint64_t batch;		/* a random number: requests with the same share the limit */
+	enum transfer_mode mode; /* UNSAID: as the segment's row says, or the mount of its node */
+	uint8_t max_rounds;	 /* of a pre-copy, the first one included; 0: the default */
+	uint64_t limit_bytes_s;	 /* of what is read ahead of need; 0: none */
+	uint64_t batch;		 /* a random number: requests with the same share the limit */
 	bool queues;	  /* it is one of many, and waits for its turn where many are under way */
 	bool force;	  /* no program is asked */
 	bool reclaim;	  /* no move: rampfs-migrate --reclaim, on the owner; only `id` counts */
@@ -120,7 +116,8 @@ struct migrate_request {
 	/* The migration is traced; called for its steps, in order, before `done`. Or NULL. */
 	void (*step)(void *arg, const struct transfer_step *step);
 };
-/* Control loop; exactly once. `text` says why it failed ("" on success). */
+/* Control loop; exactly once. `text` says why it failed; on success the mode and why it was chosen ("" where
+   another daemon's life, or another request, did it). */
 typedef void migrate_done(void *arg, int result, const char *text);
 
 /*
@@ -159,6 +156,8 @@ struct transfer_row {
 	ramp_node_t from, to;
 	const char *state; /* of the drawing in move.c */
 	bool source;	   /* this node is the source */
+	const char *mode;  /* at the source: of the move */
+	char why[192];	   /* ... and why it has that one */
 	uint64_t age_ms;
 };
 #define TRANSFER_HISTOGRAM 24 /* bucket i: less than 2^i microseconds */

@@ -62,6 +62,12 @@ struct pair {
 	unsigned under_way;
 };
 
+#define LINK_SPEEDS 64u
+struct link_speed {
+	ramp_node_t node;
+	uint64_t bytes_s;
+};
+
 struct transfers {
 	struct transfers_config config;
 	struct loop *loop;
@@ -94,6 +100,8 @@ struct transfers {
 	struct kept_trace traces[TRACES_KEPT]; /* by traces.c */
 	size_t n_traces;
 	LIST_HEAD(, tracing) tracings;
+	struct link_speed speeds[LINK_SPEEDS]; /* by link_speed.c */
+	size_t n_speeds;
 	LIST_HEAD(, tool_pulling) pullings; /* tool_pulls.c */
 	STAILQ_HEAD(, collapse) collapses;  /* settled segments; a worker has the first */
 	atomic_bool collapse_stop;	    /* we close */

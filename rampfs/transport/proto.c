@@ -430,6 +430,7 @@ void proto_put_migrate(struct wire_w *w, const struct msg_migrate *m)
 	wire_put_str(w, m->name);
 	wire_put_str(w, m->from_name);
 	wire_put_u8(w, m->mode);
+	wire_put_u8(w, m->max_rounds);
 	put_bool(w, m->wait_stable);
 	put_bool(w, m->progress);
 	put_bool(w, m->trace);
@@ -453,6 +454,7 @@ int proto_get_migrate(struct wire_r *r, struct msg_migrate *m)
 	if (!r->bad && m->from_name[0] && !proto_name_ok(m->from_name))
 		r->bad = true;
 	m->mode = wire_get_u8(r);
+	m->max_rounds = wire_get_u8(r);
 	m->wait_stable = get_bool(r);
 	m->progress = get_bool(r);
 	m->trace = get_bool(r);

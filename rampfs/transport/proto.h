@@ -167,7 +167,7 @@ struct msg_migrate {
 	ramp_node_t dst;
 	char name[RAMP_NAME_MAX + 1];	   /* at the target */
 	char from_name[RAMP_NAME_MAX + 1]; /* at the source; "": any */
-	uint8_t mode;			   /* enum transfer_mode */
+	uint8_t mode, max_rounds;	   /* as in struct migrate_request */
 	bool wait_stable, progress, trace, queues;
 	bool force; /* no program is asked */
 	uint32_t timeout_ms;

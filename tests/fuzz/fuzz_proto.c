@@ -158,7 +158,7 @@ void fuzz_seeds(void)
 	struct msg_transfer transfer = {4097, K, 4, 16384, 9, 10, true, 7, 8, 3, 2};
 	struct msg_verdict verdict = {4097, K, 4};
 	struct msg_pulled pulled = {4097, K, 1, 4};
-	struct msg_migrate migrate = {5,    4097, 2,	"cache", "old", 1,	 true,
+	struct msg_migrate migrate = {5,    4097, 2,	"cache", "old", 1,	 7, true,
 				      true, true, true, true,	 5000,	2 << 20, 11};
 	struct msg_limit limit = {2 << 20};
 	struct msg_figures figures = {

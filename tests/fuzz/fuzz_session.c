@@ -45,6 +45,7 @@ void fuzz_seeds(void)
 		.all = 8,
 		.mode = 1,
 		.step = 2,
+		.rounds = 3,
 		.node = "b",
 		.name = "cache",
 		.text = "rampfs: a/cache is now on node b",

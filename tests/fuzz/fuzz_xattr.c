@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "base/transfer_mode.h"
 #include "fuzz.h"
 #include "memory/pages.h"
 #include "mount/inode.h"
@@ -203,6 +204,9 @@ void propose_change(struct metadata_change *c)
 	uint64_t asked = c->command.attr.extent_asked;
 
 	switch (c->command.flags) {
+	case META_SET_MOVE:
+		fuzz_rule(c->command.attr.move <= TRANSFER_MODES);
+		break;
 	case META_SET_EXTENT:
 		fuzz_rule(asked >= RAMP_EXTENT_MIN && asked <= ARENA_LEN && !(asked & (asked - 1)));
 		break;
@@ -273,6 +277,7 @@ void fuzz_seeds(void)
 				  "0x10000000";
 	static const char pages[] = "\0\1user.ramp.pages\0small";
 	static const char map[] = "\0\1user.ramp.mmap\0none";
+	static const char mode[] = "\0\1user.ramp.mode\0precopy";
 	static const char lost[] = "\0\40user.ramp.lost";
 	static const char hint[] = "\0\0user.ramp.hint\0"
 				   "1M 0x10000";
@@ -286,6 +291,7 @@ void fuzz_seeds(void)
 	fuzz_seed("hex", hex, sizeof(hex) - 1);
 	fuzz_seed("pages", pages, sizeof(pages) - 1);
 	fuzz_seed("mmap", map, sizeof(map) - 1);
+	fuzz_seed("mode", mode, sizeof(mode) - 1);
 	fuzz_seed("lost", lost, sizeof(lost) - 1);
 	fuzz_seed("hint", hint, sizeof(hint) - 1);
 	fuzz_seed("addr", addr, sizeof(addr) - 1);

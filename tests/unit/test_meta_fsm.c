@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/transfer_mode.h"
 #include "meta/fsm_level.h"
 #include "meta/fsm_members.h"
 #include "meta/journal_dump.h"
@@ -507,6 +508,40 @@ START_TEST(an_entry_of_a_newer_program_is_refused_not_skipped)
 }
 END_TEST
 
+/* It shares a byte with user.ramp.mmap, in which an older program knows nothing else. */
+START_TEST(a_mode_needs_its_level_and_keeps_what_is_beside_it)
+{
+	ramp_segment_t id = created(1, "x");
+	struct meta_command c = {.type = META_SETATTR,
+				 .id = id,
+				 .flags = META_SET_MOVE,
+				 .attr = {.move = 1 + TRANSFER_PRECOPY}};
+	struct meta_command map = {.type = META_SETATTR,
+				   .id = id,
+				   .flags = META_SET_MMAP,
+				   .attr = {.mmap = SEGMENT_MMAP_PASSTHROUGH}};
+	struct meta_origin origin = {0};
+	uint8_t buf[META_COMMAND_BYTES];
+
+	ck_assert_int_eq(apply(c).result, -EOPNOTSUPP);
+	ck_assert_uint_eq(row_of(id).move, 0);
+	ck_assert_int_eq(
+		apply((struct meta_command){.type = META_LEVEL_UP, .value = META_LEVEL_MOVE})
+			.result,
+		0);
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_int_eq(apply(map).result, 0);
+	ck_assert_uint_eq(row_of(id).move, 1 + TRANSFER_PRECOPY);
+	ck_assert_uint_eq(row_of(id).mmap, SEGMENT_MMAP_PASSTHROUGH);
+	c.attr.move = 0;
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_uint_eq(row_of(id).move, 0);
+	ck_assert_uint_eq(row_of(id).mmap, SEGMENT_MMAP_PASSTHROUGH);
+	c.attr.move = 1 + TRANSFER_MODES;
+	ck_assert_uint_eq(command_encode(&origin, &c, buf, sizeof(buf)), 0);
+}
+END_TEST
+
 START_TEST(the_level_only_rises)
 {
 	uint64_t level;
@@ -546,6 +581,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, copies_below_the_floor_are_dropped);
 	tcase_add_test(rules, the_last_results_of_each_client_are_kept);
 	tcase_add_test(rules, an_entry_of_a_newer_program_is_refused_not_skipped);
+	tcase_add_test(rules, a_mode_needs_its_level_and_keeps_what_is_beside_it);
 	tcase_add_test(rules, the_level_only_rises);
 	return s;
 }

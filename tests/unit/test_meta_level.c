@@ -235,7 +235,7 @@ START_TEST(tables_of_a_higher_level_are_refused)
 	make_used();
 	run_sql(1, "UPDATE counter SET v = 7 WHERE k = 'level'");
 	start_refused(1, "metadata is of level 7");
-	start_refused(1, "knows levels up to 2");
+	start_refused(1, "knows levels up to 3");
 }
 END_TEST
 

@@ -247,7 +247,7 @@ START_TEST(it_grows_past_the_slack)
 	int ask;
 
 	world_hold_reservation(B);
-	ask = world_ask(A, id, B, 10000, false);
+	ask = world_ask(A, id, B, 60000, false); /* rounds get half of that */
 	world_wait_reservation(B);
 	world_fill_holes(id);
 	atomic_store(&world->hold, false);
@@ -811,6 +811,165 @@ START_TEST(data_comes_before_stores_are_watched)
 }
 END_TEST
 
+/* Another process frees pages that the target has read: by truncate, of which the kernel says nothing, or by
+   a punched hole. A round follows, after which the list of populated pages is true again. */
+START_TEST(a_hole_that_another_process_makes_between_rounds)
+{
+	ramp_segment_t id = world_segment(A, "x", 4000, 0);
+	int ask;
+
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_END, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	eventually(atomic_load(&world->fault[B].hits));
+	world_cut(id, 2000, _i == 1);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* The target reads the second round, slowly: what it is to read is not said again. */
+START_TEST(pages_of_a_round_are_named_once)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_PULL, 0), DO_DELAY, 1, 1);
+	ask = world_ask(A, id, B, 0, false);
+	eventually(atomic_load(&world->fault[B].hits) == 2);
+	world_arm(A, POINT(AT_SEND, PROTO_STORED), DO_DELAY, 0, 1000);
+	usleep(2500000); /* ROUND is repeated each second */
+	ck_assert_uint_eq(atomic_load(&world->fault[A].hits), 0);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(as_many_rounds_as_were_asked_for)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+
+	atomic_store(&world->max_rounds, 1);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_uint_eq(world->looks[0], 1);
+	world_rest(id);
+}
+END_TEST
+
+/* The segment says how it moves, where the request does not. */
+START_TEST(the_row_says_how)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+
+	atomic_store(&world->mode, TRANSFER_UNSAID);
+	world_arm(A, POINT(AT_SEND, PROTO_ROUND), DO_DELAY, 0, 1000);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_uint_eq(atomic_load(&world->fault[A].hits), 0);
+	world_lock();
+	world->rows[0].move = 1 + TRANSFER_PRECOPY;
+	world->row_version[0] = ++world->version;
+	world_unlock();
+	ck_assert_int_eq(world_move(B, id, A), 0); /* then A's tables have it, too */
+	world_arm(A, POINT(AT_SEND, PROTO_ROUND), DO_DELAY, 0, 1000);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	ck_assert_uint_gt(atomic_load(&world->fault[A].hits), 0);
+	world_rest(id);
+}
+END_TEST
+
+/* Moves it in mode auto, and returns what was said of the mode. `rounds`: whether some were asked for. */
+static const char *auto_says(ramp_segment_t id, ramp_node_t from, ramp_node_t to, bool rounds)
+{
+	int ask;
+
+	world_arm(from, POINT(AT_SEND, PROTO_ROUND), DO_DELAY, 0, 1000);
+	ask = world_ask(from, id, to, 10000, true);
+	ck_assert_int_eq(world_answer(ask), 0);
+	ck_assert_uint_eq(atomic_load(&world->fault[from].hits) > 0, rounds);
+	world_rest(id);
+	return world_text(ask);
+}
+
+static void says(const char *text, const char *mode, const char *why)
+{
+	ck_assert_msg(strncmp(text, mode, strlen(mode)) == 0 && strstr(text, why), "said: %s",
+		      text);
+}
+
+START_TEST(auto_takes_what_pays)
+{
+	ramp_segment_t large = world_segment(A, "x", 2400, 0), small = world_segment(A, "y", 4, 0);
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	says(auto_says(small, A, B, false), "mode lazy: ", "16 KiB are too little");
+	says(auto_says(large, A, B, false), "mode lazy: ", "no program has it mapped here");
+	world_hold(B, large);
+	says(auto_says(large, B, A, true), "mode precopy: ", "the link carries");
+	/* Two moves have measured the link meanwhile. */
+	says(auto_says(small, B, A, false), "mode copy: ", "16 KiB, the link carries");
+	world_rest(large);
+}
+END_TEST
+
+/* A process has pages pinned when the watch begins, when stores were counted, or after the first round. */
+START_TEST(auto_goes_lazily_where_stores_are_not_seen)
+{
+	static const struct {
+		enum where at;
+		uint32_t skip;
+	} points[] = {{AT_WATCH, 0}, {AT_LOOK, 0}, {AT_LOOK, 1}};
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	world_hold(A, id);
+	world_arm(A, POINT(points[_i].at, 0), DO_DROP, points[_i].skip, 1);
+	ask = world_ask(A, id, B, 10000, true);
+	ck_assert_int_eq(world_answer(ask), 0);
+	says(world_text(ask), "mode lazy: ", "process 42 has an io_uring");
+	stays(id, B);
+}
+END_TEST
+
+/* The target reads nothing: a request with a deadline (mv) waits for rounds half of its time. */
+START_TEST(rounds_end_when_mv_has_no_time_for_them)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->mode, _i ? TRANSFER_AUTO : TRANSFER_PRECOPY);
+	world_hold(A, id);
+	atomic_store(&world->pull_stopped, true);
+	ask = world_ask(A, id, B, 3000, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	says(world_text(ask), "mode lazy: ", "longer than the request waits");
+	atomic_store(&world->pull_stopped, false);
+	world_rest(id);
+}
+END_TEST
+
+START_TEST(a_move_that_is_being_weighed_can_be_cancelled)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	atomic_store(&world->hold, true);
+	world_hold(A, id);
+	world_arm(A, POINT(_i ? AT_LOOK : AT_WATCH, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 0, false);
+	eventually(atomic_load(&world->fault[A].hits));
+	world_cancel(A, ask);
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	stays(id, A);
+	world_rest(id);
+}
+END_TEST
+
 /* A process has pages pinned: before the first round, after it, or memory is short in the window. */
 START_TEST(a_look_fails)
 {
@@ -861,6 +1020,14 @@ static Suite *precopy_stories(void)
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_test(tc, a_round_follows_a_round);
 	tcase_add_test(tc, data_comes_before_stores_are_watched);
+	tcase_add_loop_test(tc, a_hole_that_another_process_makes_between_rounds, 0, 2);
+	tcase_add_test(tc, pages_of_a_round_are_named_once);
+	tcase_add_test(tc, as_many_rounds_as_were_asked_for);
+	tcase_add_test(tc, the_row_says_how);
+	tcase_add_test(tc, auto_takes_what_pays);
+	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);
+	tcase_add_loop_test(tc, rounds_end_when_mv_has_no_time_for_them, 0, 2);
+	tcase_add_loop_test(tc, a_move_that_is_being_weighed_can_be_cancelled, 0, 2);
 	tcase_add_test(tc, a_look_fails);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);

@@ -90,6 +90,11 @@ misused "rampfs-migrate: no such mode: fast" rampfs-migrate --mode fast /mnt/a/x
 misused "rampfs-migrate: --limit is at least 1M (bytes a second), not: 0" rampfs-migrate --limit 0 /mnt/a/x b
 misused "rampfs-migrate: --limit takes bytes a second, as 200M or 1G, not: fast" rampfs-migrate --limit fast /mnt/a/x b
 misused "rampfs-migrate: --reclaim takes at least one FILE" rampfs-migrate --reclaim
+for n in 0 -1 101 many 3x ""; do
+	misused "rampfs-migrate: --max-rounds takes 1 to 100: $n" rampfs-migrate --max-rounds "$n" /mnt/a/x b
+done
+misused "rampfs-migrate: --max-rounds is of modes precopy and auto" rampfs-migrate --max-rounds 3 --mode lazy /mnt/a/x b
+misused 'rampfs: mount option mode does not take "fast"' rampfs -o mode=fast /tmp /mnt
 
 rampfs -o help >"$scratch/help"
 # mount(8)'s options, of which x-* may be anything
@@ -107,10 +112,11 @@ done
 same "ro,loglevel=" "$(complete_words rampfs -o ro,logl)" "the second of two mount options"
 same "error warning info debug" "$(complete_words rampfs -o ro,loglevel = | xargs)" "values of loglevel"
 same "auto" "$(complete_words rampfs -o rollback = au)" "a value of rollback"
-same "lazy demand copy precopy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+same "auto lazy demand copy precopy" "$(complete_words rampfs-migrate --mode "" | xargs)" "modes"
+same "auto lazy demand copy precopy" "$(complete_words rampfs -o mode = | xargs)" "values of mode"
 same "hint refuse" "$(complete_words rampfs-run --fixed = | xargs)" "values of --fixed"
 complete_words rampfs-run --fixed = hint rampfs-stat | grep -qx rampfs-status || fail "no program is completed behind --fixed"
-same "lazy demand copy precopy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
+same "auto lazy demand copy precopy" "$(complete_words rampfs-migrate --mode = | xargs)" "modes behind ="
 same "demand" "$(complete_words rampfs-migrate --mode = de)" "a mode behind ="
 same "contrib/man" "$(complete_words mkfs.rampfs --config = contrib/ma)" "a file behind ="
 for mode in $(complete_words rampfs-migrate --mode ""); do

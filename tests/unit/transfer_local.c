@@ -73,7 +73,7 @@ int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err
 /*
  * Stores while a pre-copy reads: all new data; and of every 14 pages two are old when they are read. One of them is found
  * by the first look, and is new from then on; the other one is new at the freeze only. Of a large segment
- * the first look finds everything, so that another round is worth it.
+ * the first look finds everything, so that another round is worth it; not in mode auto, which would go lazily.
  */
 #define STORED_EVERY 14u
 #define LARGE_PAGES  2000u
@@ -116,6 +116,15 @@ static int add_stored(ramp_segment_t id, const struct data_range *ranges, uint32
 	return 0;
 }
 
+static bool look_fails(enum where where)
+{
+	enum what what = fault_hit(POINT(where, 0));
+
+	while (what == DO_DELAY && atomic_load(&world->hold))
+		usleep(1000);
+	return what == DO_DROP;
+}
+
 int programs_watch(struct programs *programs, struct seg *seg, const struct data_range *ranges,
 		   uint32_t count, struct ramp_err *err)
 {
@@ -124,7 +133,7 @@ int programs_watch(struct programs *programs, struct seg *seg, const struct data
 	(void)programs;
 	(void)ranges;
 	(void)count;
-	if (fault_hit(POINT(AT_WATCH, 0)) == DO_DROP)
+	if (look_fails(AT_WATCH))
 		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
 	atomic_fetch_add(&world->watches, 1);
 	atomic_store(looks(seg_id(seg)), 0);
@@ -144,11 +153,12 @@ int programs_stored(struct programs *programs, struct seg *seg, const struct dat
 		    uint32_t count, struct page_set *stored, struct ramp_err *err)
 {
 	bool all = seg_size(seg) > LARGE_PAGES * RAMP_PAGE_BYTES &&
+		   atomic_load(&world->mode) != TRANSFER_AUTO &&
 		   atomic_load(looks(seg_id(seg))) == 0;
 
 	(void)programs;
 	(void)err;
-	if (fault_hit(POINT(AT_LOOK, 0)) == DO_DROP)
+	if (look_fails(AT_LOOK))
 		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
 	atomic_fetch_add(looks(seg_id(seg)), 1);
 	return add_stored(seg_id(seg), ranges, count, 0, all ? 1 : STORED_EVERY, stored);
@@ -161,6 +171,17 @@ int programs_stored_last(struct programs *programs, struct seg *seg,
 	if (fault_hit(POINT(AT_LAST, 0)) == DO_DROP)
 		return -ENOMEM;
 	return add_stored(seg_id(seg), ranges, count, STORED_EVERY / 2, STORED_EVERY, stored);
+}
+
+bool programs_use(struct programs *programs, struct seg *seg)
+{
+	bool used;
+
+	(void)programs;
+	world_lock();
+	used = program(seg)->mapped;
+	world_unlock();
+	return used;
 }
 
 uint32_t programs_split(struct programs *programs, struct seg *seg, const struct page_set *before,
@@ -456,11 +477,22 @@ static bool exported(const struct pull_source *s)
 	return found;
 }
 
+/* Mode auto copies what is small, and then no program stores meanwhile. */
+static bool reads_in_rounds(struct seg *seg)
+{
+	int mode = atomic_load(&world->mode);
+
+	return mode == TRANSFER_PRECOPY ||
+	       (mode == TRANSFER_AUTO && seg_size(seg) > LARGE_PAGES * RAMP_PAGE_BYTES);
+}
+
 /* One page, if the source may be read and the page is there. */
 static bool pull_page(struct job *job, uint64_t page)
 {
+	const off_t at = (off_t)(page * RAMP_PAGE_BYTES);
 	char path[PATH_LEN], bytes[RAMP_PAGE_BYTES] = {0};
 	ssize_t n = -1;
+	off_t data;
 	int fd;
 
 	if (atomic_load(&world->pull_stopped) || !exported(&job->source))
@@ -468,16 +500,16 @@ static bool pull_page(struct job *job, uint64_t page)
 	world_path(job->source.node, seg_id(job->seg), path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
-		n = pread(fd, bytes, sizeof(bytes), (off_t)(page * RAMP_PAGE_BYTES));
-	if (job->source.alone && atomic_load(&world->mode) == TRANSFER_PRECOPY &&
-	    is_old(seg_id(job->seg), page))
+		n = pread(fd, bytes, sizeof(bytes), at);
+	if (job->source.alone && reads_in_rounds(job->seg) && is_old(seg_id(job->seg), page))
 		memset(bytes, 0xdd, sizeof(bytes));
-	/* A hole stays one. */
-	if (n >= 0 &&
-	    lseek(fd, (off_t)(page * RAMP_PAGE_BYTES), SEEK_DATA) <
-		    (off_t)((page + 1) * RAMP_PAGE_BYTES) &&
-	    lseek(fd, (off_t)(page * RAMP_PAGE_BYTES), SEEK_DATA) >= 0)
-		n = pwrite(seg_fd(job->seg), bytes, (size_t)n, (off_t)(page * RAMP_PAGE_BYTES));
+	/* A hole stays one, and one that was made of a page that was read is cleared. */
+	data = fd >= 0 ? lseek(fd, at, SEEK_DATA) : -1;
+	if (n >= 0 && data >= 0 && data < at + (off_t)RAMP_PAGE_BYTES)
+		n = pwrite(seg_fd(job->seg), bytes, (size_t)n, at);
+	else if (n >= 0 && pages_old(job->seg))
+		n = fallocate(seg_fd(job->seg), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
+			      RAMP_PAGE_BYTES);
 	if (fd >= 0)
 		close(fd);
 	return n >= 0;
@@ -500,6 +532,14 @@ static void let_go(struct job *job)
 	}
 }
 
+static void at_half(void)
+{
+	enum what what = fault_hit(POINT(AT_PULL, 0));
+
+	while (what == DO_DELAY && atomic_load(&world->hold))
+		usleep(1000);
+}
+
 static void *pull_all(void *arg)
 {
 	struct job *job = arg;
@@ -518,7 +558,7 @@ static void *pull_all(void *arg)
 		if (pull_page(job, page)) {
 			pages_arrive(job->seg, page, 1);
 			if (++count == job->all / 2)
-				fault_hit(POINT(AT_PULL, 0));
+				at_half();
 		} else {
 			pages_give_back(job->seg, page, 1);
 			usleep(1000);

@@ -87,6 +87,7 @@ static void migrate(const struct command *c)
 		.held = held,
 		.force = atomic_load(&world->forced),
 		.mode = (enum transfer_mode)atomic_load(&world->mode),
+		.max_rounds = (uint8_t)atomic_load(&world->max_rounds),
 	};
 
 	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);

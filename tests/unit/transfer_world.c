@@ -29,6 +29,7 @@ static struct {
 
 static struct {
 	uint64_t pages, every, first; /* first: that is populated */
+	uint64_t cut;		      /* pages from here on are holes; 0: no */
 	uint8_t seed;
 } made[ROWS];
 static int n_made, n_asks;
@@ -367,6 +368,8 @@ static int row_of(ramp_segment_t id)
 
 static bool populated(int i, uint64_t page)
 {
+	if (made[i].cut && page >= made[i].cut)
+		return false;
 	return made[i].every == 0 || page % made[i].every == made[i].first;
 }
 
@@ -405,7 +408,7 @@ ramp_segment_t world_segment(ramp_node_t node, const char *name, uint64_t pages,
 	ck_assert_int_lt(i, ROWS);
 	made[i].pages = pages;
 	made[i].every = every;
-	made[i].first = 0;
+	made[i].first = made[i].cut = 0;
 	made[i].seed = (uint8_t)(17 * i + 3);
 	ck_assert_int_eq(order(node, (struct command){.order = ORDER_CREATE, .id = id}).result, 0);
 	write_pattern(node, id);
@@ -437,6 +440,26 @@ void world_move_data(ramp_segment_t id)
 	ck_assert_int_eq(truncate(path, 0), 0);
 	made[row_of(id)].first = made[row_of(id)].every / 2;
 	write_pattern(world_owner(id), id);
+}
+
+void world_cut(ramp_segment_t id, uint64_t pages, bool punch)
+{
+	int i = row_of(id);
+	off_t from = (off_t)(pages * RAMP_PAGE_BYTES);
+	off_t size = (off_t)(made[i].pages * RAMP_PAGE_BYTES);
+	char path[PATH_LEN];
+	int fd;
+
+	world_path(world_owner(id), id, path);
+	fd = open(path, O_RDWR);
+	if (punch)
+		ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from,
+					   size - from),
+				 0);
+	else
+		ck_assert(!ftruncate(fd, from) && !ftruncate(fd, size));
+	close(fd);
+	made[i].cut = pages;
 }
 
 void world_resize(ramp_segment_t id, uint64_t pages)

@@ -118,6 +118,7 @@ struct world {
 	atomic_bool unanswered;		  /* programs were asked, and do not answer while set */
 	atomic_bool forced;		  /* no program is asked for a move */
 	atomic_int mode;		  /* enum transfer_mode of every move */
+	atomic_uint max_rounds;		  /* of every move */
 	_Atomic ramp_node_t from;	  /* of what is asked next */
 	char from_name[16];		  /* the same */
 	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
@@ -173,6 +174,8 @@ void world_fill_holes(ramp_segment_t id);
 /* ... or frees each page that is populated and stores into another, halfway to the next
    one, that is a hole. */
 void world_move_data(ramp_segment_t id);
+/* ... or makes a hole of all pages from there on, without a change of its size. */
+void world_cut(ramp_segment_t id, uint64_t pages, bool punch);
 /* ... or makes it another size. */
 void world_resize(ramp_segment_t id, uint64_t pages);
 void world_unmovable(ramp_node_t node, ramp_segment_t id);

@@ -395,3 +395,20 @@ void programs_unwatch(struct programs *p, struct seg *seg)
 		mseg_put(p, mseg);
 	mseg_put(p, mseg);
 }
+
+bool programs_use(struct programs *p, struct seg *seg)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	struct mapping_ref *refs = NULL;
+	size_t count = 0;
+	bool used = false;
+
+	if (!mseg)
+		return false;
+	if (!mseg_refs(mseg, &refs, &count))
+		for (size_t i = 0; i < count; i++)
+			used |= !refs[i].gone;
+	mapping_refs_free(refs, count);
+	mseg_put(p, mseg);
+	return used;
+}

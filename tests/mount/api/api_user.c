@@ -126,6 +126,10 @@ static void refusals(struct ramp_cluster *ramp)
 	CHECK(ramp_watch_begin(ramp, &(struct ramp_watch_options){.pattern = too_long}, &watch) ==
 		      -EINVAL &&
 	      !watch);
+	CHECK(ramp_move_begin(ramp, 1, "b", &(struct ramp_move_options){.max_rounds = -1}, &move) ==
+	      -EINVAL);
+	CHECK(ramp_move_begin(ramp, 1, "b", &(struct ramp_move_options){.max_rounds = 101},
+			      &move) == -EINVAL);
 	CHECK(ramp_move_begin(ramp, 1, "b", &(struct ramp_move_options){.mode = 9}, &move) ==
 	      -EINVAL);
 	CHECK(ramp_error()[0]);

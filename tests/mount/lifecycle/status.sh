@@ -33,13 +33,13 @@ schema = {
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text, "transport": text},
     "segments": {"node": text, "name": text, "size_bytes": number, "id": number, "epoch": number, "extent_bytes": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "target": text, "pages": text,
-                 "mmap": text, "lost": text, "last_move": (dict, type(None)), "source_silent": boolean},
+                 "mmap": text, "mode": text, "lost": text, "last_move": (dict, type(None)), "source_silent": boolean},
     "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
     "attention": {"node": text, "name": text, "why": text},
 }
 whys = "lost", "in doubt", "rolled back", "damaged", "source is silent", "pages lost"
 rdma = {"rdma_" + key: number for key in ("queue_pairs", "registered_bytes", "short_parts", "memory_parts", "cut_parts", "other_parts")}
-sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean, **rdma}, "segments": {}, "migrations": {}, "attention": {"lost": text}, "arena_users": {}}
+sometimes = {"nodes": {"leader": boolean, "here": boolean, "no-vote": boolean, **rdma}, "segments": {}, "migrations": {"mode": text, "why": text}, "attention": {"lost": text}, "arena_users": {}}
 s = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 page = open("contrib/man/rampfs-status.1.scd").read()
 def check(where, got, want, more={}):
@@ -179,9 +179,10 @@ trap 'status=$?; kill -CONT $stopped || true; cluster_cleanup $status' EXIT
 kill -STOP "$stopped"
 rampfs-migrate "$mnt/a/a/$odd" c 2>/dev/null &
 mover=$!
-soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source$'
+soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source, mode lazy: the default$'
 as_documented a migrations
-json a 's["migrations"][0]["name"] == "  two\n\\x5cx41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"'
+json a 's["migrations"][0]["name"] == "  two\n\\x5cx41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"' \
+	's["migrations"][0]["side"] == "source"' 's["migrations"][0]["mode"] == "lazy"' 's["migrations"][0]["why"] == "the default"'
 kill -CONT "$stopped"
 trap cluster_cleanup EXIT
 wait $mover || true

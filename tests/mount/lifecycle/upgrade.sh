@@ -71,7 +71,7 @@ same "2 1 0" "$(format a) $(format b) $(level a)" "the formats of a's and b's jo
 upgrade b
 upgrade c
 for n in a b c; do within 20 quorum $n; done
-for n in a b c; do within 20 is_level $n 2; done
+for n in a b c; do within 20 is_level $n 3; done
 
 echo "everything is as it was"
 for n in a b c; do within 20 test -e "$mnt/$n/a/still"; done

@@ -81,7 +81,7 @@ make() { # NAME [EXTENT]: a segment of that user
 value() { sed -n "s/^rampfs_$2 //p" "$mnt/$1/.ramp/metrics"; }
 is() { [ "$(value "$1" "$2")" = "$3" ]; }
 used='arena_user_bytes{uid="65534"}'
-for n in a b; do within 20 is $n metadata_level 2; done
+for n in a b; do within 20 is $n metadata_level 3; done
 same 134217728 "$(value b arena_user_max_bytes)" "an eighth of the arena"
 for i in 1 2 3; do make u$i; done
 as_user u1

@@ -43,7 +43,7 @@ make() { # FILE BYTE: 4 MiB, whose byte 8191 is that character
 	truncate -s 4M "$1"
 	printf %s "$2" | dd of="$1" bs=1 seek=8191 conv=notrunc status=none
 }
-for n in a b c; do within 20 is $n metadata_level 2; done
+for n in a b c; do within 20 is $n metadata_level 3; done
 
 echo "what has no address; other users; other names; another node"
 make "$f" A

@@ -153,10 +153,71 @@ program=$!
 exec 4>"$scratch/hold"
 within 20 grep -q ready "$scratch/pins"
 refused "direct I/O" rampfs-migrate --mode precopy "$mnt/a/a/pinned" b
-rampfs-migrate --wait "$mnt/a/a/pinned" b
+rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/pinned" b 2>"$scratch/how"
+grep -q "mode lazy: .*direct I/O" "$scratch/how" || fail "auto says $(cat "$scratch/how")"
 exec 4>&-
 wait $program || true
 rm -f "$direct"
+
+echo "the mode: of the request, else of the segment, else of its node's mount; it goes where the segment goes"
+how() { grep -oE 'mode .*' "$scratch/how"; }
+umount "$mnt/b"
+within 20 flock -n "$state/b/lock" true
+rampfs -o "log=$scratch/cluster/b.log,mode=copy" "$state/b" "$mnt/b"
+head -c 1M /dev/urandom >"$mnt/a/a/how"
+within 20 setfattr -n user.ramp.mode -v precopy "$mnt/a/a/how"
+refused "Invalid argument" setfattr -n user.ramp.mode -v fast "$mnt/a/a/how"
+grep -q 'user.ramp.mode does not take "fast"' "$scratch/cluster/a.log" || fail "the log does not say why"
+within 20 rampfs-migrate --wait --verbose "$mnt/c/a/how" b 2>"$scratch/how"
+same "mode precopy: user.ramp.mode" "$(how)" "the segment's mode"
+same precopy "$(xattr "$mnt/b/b/how" mode)" "the mode at b"
+rampfs-migrate --wait --verbose --mode demand "$mnt/b/b/how" c 2>"$scratch/how"
+same "mode demand: asked for" "$(how)" "the request's mode"
+mv "$mnt/c/c/how" "$mnt/c/b/"
+grep -q 'moves in mode precopy: user.ramp.mode' "$scratch/cluster/c.log" || fail "mv did not take the segment's mode"
+within 20 settled "$mnt/b/b/how"
+setfattr -x user.ramp.mode "$mnt/b/b/how"
+rampfs-migrate --verbose "$mnt/b/b/how" a 2>"$scratch/how"
+same "mode copy: mount option" "$(how)" "the mount's mode"
+within 20 settled "$mnt/a/a/how"
+rampfs-migrate --verbose --max-rounds 1 "$mnt/a/a/how" c 2>"$scratch/how"
+same "mode lazy: the default" "$(how)" "the default"
+
+echo "mode auto: lazily, by pre-copy, or little by copy; and it says why"
+says() { grep -qE "mode $1" "$scratch/how" || fail "not \"$1\", but $(cat "$scratch/how")"; }
+cat >"$scratch/stores.py" <<'P'
+import mmap, sys
+f = open(sys.argv[1], "r+b")
+m = mmap.mmap(f.fileno(), 0)
+print("ready", flush=True)
+while sys.argv[2] == "all":
+    for part in range(0, len(m), 4096):
+        m[part] = 1
+sys.stdin.readline()
+P
+# auto WHAT FILE NODE MODE: moves it while a program that stores into nothing, or into all of it, has it mapped
+auto() {
+	: >"$scratch/ready"
+	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$2" "$1" <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
+	program=$!
+	exec 4>"$scratch/hold"
+	within 20 grep -q ready "$scratch/ready"
+	rampfs-migrate --wait --verbose --mode auto "$2" "$3" 2>"$scratch/how"
+	exec 4>&-
+	wait $program || true
+	says "$4"
+}
+head -c 32M /dev/urandom >"$mnt/a/a/auto"
+head -c 4096 /dev/urandom >"$mnt/a/a/little"
+sums=$(cat "$mnt/a/a/auto" "$mnt/a/a/little" | sha256sum)
+setfattr -n user.ramp.pages -v small "$mnt/a/a/auto"
+rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/auto" b 2>"$scratch/how"
+says "lazy: no program has it mapped here"
+auto nothing "$mnt/b/b/auto" a "precopy: programs store into [0-9]+ MB/s, the link carries [0-9]+ MB/s"
+rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/little" b 2>"$scratch/how"
+says "copy: 4 KiB, the link carries [0-9]+ MB/s"
+same "$sums" "$(cat "$mnt/a/a/auto" "$mnt/b/b/little" | sha256sum)" "the bytes"
+auto all "$mnt/a/a/auto" b "lazy: programs store into"
 
 echo "daemons killed in the middle: the segment is whole, at one node"
 head -c 200M /dev/urandom >"$mnt/a/a/k"

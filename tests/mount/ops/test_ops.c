@@ -800,6 +800,7 @@ START_TEST(extended_attributes)
 	xattr_is(f, "user.ramp.lost", "none");
 	xattr_is(f, "user.ramp.pages", "auto");
 	xattr_is(f, "user.ramp.mmap", "none");
+	xattr_is(f, "user.ramp.mode", "default");
 	xattr_is(f, "user.ramp.resident_bytes", "0");
 	put(fd, "x", 1, 0);
 	xattr_is(f, "user.ramp.resident_bytes", "4096");
@@ -813,9 +814,20 @@ START_TEST(extended_attributes)
 	set_fails(f, "user.ramp.extent", "1024T", EINVAL);
 	set_fails(f, "user.ramp.pages", "large", EINVAL);
 	set_fails(f, "user.ramp.mmap", "sometimes", EINVAL);
+	set_fails(f, "user.ramp.mode", "fast", EINVAL);
+	set_fails(f, "user.ramp.mode", "", EINVAL);
 	must(setxattr(f, "user.ramp.mmap", "passthrough", 11, 0), "mmap");
 	xattr_is(f, "user.ramp.mmap", "passthrough");
+	/* It is known once every member of the cluster knows it. */
+	while (setxattr(f, "user.ramp.mode", "precopy", 7, 0))
+		ck_assert_int_eq(errno, EOPNOTSUPP);
+	xattr_is(f, "user.ramp.mode", "precopy");
+	xattr_is(f, "user.ramp.mmap", "passthrough");
 	must(setxattr(f, "user.ramp.mmap", "none", 4, 0), "mmap");
+	xattr_is(f, "user.ramp.mode", "precopy");
+	must(removexattr(f, "user.ramp.mode"), "mode");
+	xattr_is(f, "user.ramp.mode", "default");
+	xattr_is(f, "user.ramp.pages", "small");
 	set_fails(f, "user.ramp.owner", "b", EPERM);
 	set_fails(f, "user.other", "x", EOPNOTSUPP);
 	fails(getxattr(f, "user.other", text, sizeof(text)), ENODATA, "another name");

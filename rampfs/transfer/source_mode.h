@@ -1,0 +1,18 @@
+/*
+ * In which mode a move goes, and why (source_mode.c).
+ */
+#ifndef RAMP_SOURCE_MODE_H
+#define RAMP_SOURCE_MODE_H
+
+#include "move.h"
+
+/* Decides by the request, the segment's row, or the mount option. The move is new, and has its request. */
+void source_mode_begin(struct move *m, const struct segment_row *row);
+/* Returns how many ms are left for what comes before the hand-over: of a request with a deadline (mv) one half
+   of its time. Without a deadline: UINT64_MAX. */
+uint64_t source_mode_left_ms(const struct move *m);
+/* Sets it; the words say why. Before prepare. */
+__attribute__((format(printf, 3, 4))) void source_mode_set(struct move *m, enum transfer_mode mode,
+							   const char *why, ...);
+
+#endif

@@ -1,0 +1,193 @@
+/*
+ * Mode auto at the source: which mode pays.
+ *
+ * Happy path: when the target has room, little goes by copy over a link that is known to be fast. What no
+ * program has mapped goes lazily, since no program would gain. Else stores are watched for WEIGH_MS: a pre-copy
+ * pays where programs store into less than half of what the link carries meanwhile, and not into nearly
+ * all of it, and, for mv, where it is likely to be over within mv's part (source_mode_left_ms).
+ *
+ * How it fails: by lazy, the mode that needs nothing. A process that could store past the watch, or can't
+ * be looked into, is such a reason; the words say which.
+ */
+#include "source_weigh.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/page.h"
+#include "memory/populated.h"
+
+#include "link_speed.h"
+#include "rounds.h"
+#include "source_connect.h"
+#include "source_mode.h"
+#include "source_prepare.h"
+#include "source_rounds.h"
+
+#define WEIGH_MS    100u
+#define ALL_PERCENT 80u /* of it was stored into meanwhile: another round would bring little */
+#define COPY_BYTES  (UINT64_C(4) << 20)
+#define COPY_US	    5000u
+#define MIB	    (UINT64_C(1) << 20)
+
+/* Bytes a second that the link is likely to carry. */
+static uint64_t carries(const struct move *m)
+{
+	uint64_t speed = link_speed(m->t, m->peer);
+
+	return speed ? speed : LINK_GUESS;
+}
+
+/* ---- what was decided -------------------------------------------------------------------------- */
+
+/* The request was cancelled, or the daemon ends. */
+static bool is_over(struct move *m)
+{
+	if (atomic_load(&m->cancelled) && !m->source.fail_code)
+		source_fail(m, EINTR, "cancelled");
+	if (m->source.fail_code && !m->t->closing)
+		source_rounds_stop(m);
+	return m->source.fail_code || m->t->closing;
+}
+
+static void unwatched(struct move *m)
+{
+	if (is_over(m))
+		return;
+	rounds_free(m);
+	source_rounds_over(m);
+}
+
+/* The watch ends; then as if nothing had been weighed. */
+static void lazily(struct move *m)
+{
+	move_work(m, source_end_rounds, unwatched);
+}
+
+/* ---- S_WEIGHING -------------------------------------------------------------------------------- */
+
+static void watch_work(struct move *m)
+{
+	if (!programs_use(m->t->programs, m->seg))
+		m->work_rc = ramp_err_set(&m->work_err, ENOENT, "no program has it mapped here");
+	else
+		m->work_rc = rounds_watch(m);
+	m->source.rounds->watched_us = clock_us();
+}
+
+static void watched(struct move *m)
+{
+	if (is_over(m))
+		return;
+	if (m->work_rc) {
+		source_mode_set(m, TRANSFER_LAZY, "%s", m->work_err.text);
+		lazily(m);
+		return;
+	}
+	move_tick_in(m, WEIGH_MS);
+}
+
+static void look_work(struct move *m)
+{
+	m->work_rc = rounds_look(m);
+	m->source.rounds->watched_us = clock_us() - m->source.rounds->watched_us;
+}
+
+/* Writes the two speeds that were compared. */
+static void word_speeds(const struct move *m, uint64_t stored, char text[96])
+{
+	uint64_t speed = link_speed(m->t, m->peer);
+
+	snprintf(text, 96,
+		 "programs store into %" PRIu64 " MB/s, the link carries %" PRIu64 " MB/s%s",
+		 stored / 1000000, carries(m) / 1000000, speed ? "" : " (a guess)");
+}
+
+/* Decides by how much was stored into in that time. */
+static void by_stores(struct move *m, uint64_t bytes, uint64_t us)
+{
+	uint64_t all = move_populated(m), stored = bytes * 1000000 / us;
+	char speeds[96];
+
+	word_speeds(m, stored, speeds);
+	if (bytes * 100 >= all * ALL_PERCENT)
+		source_mode_set(m, TRANSFER_LAZY,
+				"programs store into %" PRIu64 " %% of it within %" PRIu64 " ms",
+				bytes < all ? bytes * 100 / all : 100, us / 1000);
+	else if (stored >= carries(m) / 2)
+		source_mode_set(m, TRANSFER_LAZY, "%s", speeds);
+	/* Each round leaves a part of it to the next. */
+	else if (all * 1000 / (carries(m) - stored) > source_mode_left_ms(m))
+		source_mode_set(m, TRANSFER_LAZY, "%s: no time for %" PRIu64 " MiB", speeds,
+				all / MIB);
+	else
+		source_mode_set(m, TRANSFER_PRECOPY, "%s", speeds);
+}
+
+static void looked(struct move *m)
+{
+	uint64_t us = m->source.rounds->watched_us;
+
+	if (is_over(m))
+		return;
+	if (m->work_rc) {
+		source_mode_set(m, TRANSFER_LAZY, "%s", m->work_err.text);
+		lazily(m);
+		return;
+	}
+	by_stores(m, rounds_left(m) * RAMP_PAGE_BYTES, us ? us : 1);
+	if (m->source.precopy_mode)
+		source_rounds_watched(m);
+	else
+		lazily(m);
+}
+
+void source_weigh_tick(struct move *m)
+{
+	if (!m->t->closing)
+		move_work(m, look_work, looked);
+}
+
+/* ---- S_CONNECTING ------------------------------------------------------------------------------ */
+
+/* Decides where the size alone does. */
+static bool by_size(struct move *m)
+{
+	uint64_t bytes = move_populated(m), speed = link_speed(m->t, m->peer);
+
+	if (bytes <= COPY_BYTES && speed && bytes * 1000000 / speed <= COPY_US)
+		source_mode_set(m, TRANSFER_COPY,
+				"%" PRIu64 " KiB, the link carries %" PRIu64 " MB/s", bytes / 1024,
+				speed / 1000000);
+	else if (bytes <= COPY_BYTES)
+		source_mode_set(m, TRANSFER_LAZY, "%" PRIu64 " KiB are too little to go ahead",
+				bytes / 1024);
+	else if (bytes * 1000 / carries(m) > source_mode_left_ms(m))
+		source_mode_set(m, TRANSFER_LAZY,
+				"no time for %" PRIu64 " MiB at %" PRIu64 " MB/s%s", bytes / MIB,
+				carries(m) / 1000000, speed ? "" : " (a guess)");
+	else
+		return false;
+	return true;
+}
+
+void source_weigh(struct move *m)
+{
+	if (by_size(m)) {
+		source_prepare(m);
+		return;
+	}
+	m->source.rounds = calloc(1, sizeof(*m->source.rounds));
+	if (!m->source.rounds) {
+		source_mode_set(m, TRANSFER_LAZY, "no memory for a pre-copy");
+		source_prepare(m);
+		return;
+	}
+	m->source.fail_code = 0;
+	move_go(m, S_CONNECTING, S_WEIGHING);
+	source_show_state(m);
+	move_work(m, watch_work, watched);
+}
