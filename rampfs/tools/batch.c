@@ -126,7 +126,7 @@ static void cancel(struct batch *b, int sock)
 }
 
 /* Receives verdicts until the ANSWER. Returns 0, or -errno where the daemon is gone. */
-static int receive(struct batch *b, int sock)
+static int batch_receive(struct batch *b, int sock)
 {
 	struct pollfd pfd = {.fd = sock, .events = POLLIN};
 	struct session_msg msg;
@@ -166,7 +166,7 @@ static int ask_once(struct batch *b, const char *socket)
 		return sock;
 	rc = send_batch(b, sock);
 	if (!rc || rc == -EPIPE || rc == -ECONNRESET)
-		rc = receive(b, sock);
+		rc = batch_receive(b, sock);
 	close(sock);
 	return rc;
 }

@@ -795,22 +795,6 @@ START_TEST(a_round_follows_a_round)
 }
 END_TEST
 
-/* While the target takes room: the list was made before, and stores are watched after. */
-START_TEST(data_comes_before_stores_are_watched)
-{
-	ramp_segment_t id = world_segment(A, "x", 1200, 600);
-	int ask;
-
-	world_hold_reservation(B);
-	ask = world_ask(A, id, B, 20000, false);
-	world_wait_reservation(B);
-	world_fill_holes(id);
-	atomic_store(&world->hold, false);
-	ck_assert_int_eq(world_answer(ask), 0);
-	world_rest(id);
-}
-END_TEST
-
 /* Another process frees pages that the target has read: by truncate, of which the kernel says nothing, or by
    a punched hole. A round follows, after which the list of populated pages is true again. */
 START_TEST(a_hole_that_another_process_makes_between_rounds)
@@ -1019,7 +1003,6 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_test(tc, a_round_follows_a_round);
-	tcase_add_test(tc, data_comes_before_stores_are_watched);
 	tcase_add_loop_test(tc, a_hole_that_another_process_makes_between_rounds, 0, 2);
 	tcase_add_test(tc, pages_of_a_round_are_named_once);
 	tcase_add_test(tc, as_many_rounds_as_were_asked_for);

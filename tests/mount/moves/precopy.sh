@@ -135,6 +135,39 @@ for seed in 1 2 3; do
 	rm "$mnt/b/b/io"
 done
 
+echo "data that comes into holes all the time, also while the target takes room"
+cat >"$scratch/grow.py" <<'P'
+import os, sys, time
+fd, at = os.open(sys.argv[1], os.O_RDWR), 200 << 20
+try:
+    while True:
+        os.pwrite(fd, b"%016d" % at, at)
+        print(at, flush=True)
+        at += 8192
+        time.sleep(0.001)
+except OSError as e:
+    print("ended:", e.strerror, flush=True)
+P
+: >"$mnt/a/a/grow"
+setfattr -n user.ramp.pages -v small "$mnt/a/a/grow"
+head -c 200M /dev/zero >"$mnt/a/a/grow"
+truncate -s 300M "$mnt/a/a/grow"
+/usr/bin/python3 "$scratch/grow.py" "$mnt/a/a/grow" >"$scratch/grown" &
+program=$!
+within 20 test -s "$scratch/grown"
+rampfs-migrate --mode precopy "$mnt/a/a/grow" b
+wait $program
+grep -q 'ended: Object is remote' "$scratch/grown" || fail "$(tail -n 2 "$scratch/grown")"
+/usr/bin/python3 - "$mnt/b/b/grow" "$scratch/grown" <<'P'
+import sys
+with open(sys.argv[1], "rb") as f:
+    for at in map(int, open(sys.argv[2]).read().splitlines()[:-1]):
+        f.seek(at)
+        got = f.read(16)
+        assert got == b"%016d" % at, (at, got)
+P
+rm "$mnt/b/b/grow"
+
 echo "a process that could store past the page tables is named, and other modes do not mind"
 cat >"$scratch/pins.py" <<'P'
 import mmap, os, sys
