@@ -111,6 +111,27 @@ def in_steps(a, b):
         b.free(name)
 
 
+def pulls(a, b):
+    with a.alloc("pulled", 8 << 20) as segment:
+        segment.array()[:] = 7
+        number = segment.id
+    a.move(number, "b", mode=rampfs.DEMAND).wait()  # one process has one node's mapping of it at a time
+    segment = b.get("pulled")
+    segment.hint(1 << 20, 4096)
+    segment.pull(4096, 1 << 20, timeout=60)
+    segment.pull(1 << 20, 8192)
+    refused(errno.EINVAL, segment.pull, 1, (1 << 64) - 1)
+    refused(errno.EACCES, b.get("pulled", read_only=True).give_up_rest)
+    segment.give_up_rest(zeros=True)
+    segment.pull()
+    assert int(segment.array().sum()) == 7 * ((1 << 20) + 8192 - 4096), int(segment.array().sum())
+    b.move(number, "a").wait()
+    refused(errno.EREMOTE, segment.pull)
+    refused(errno.EREMOTE, segment.hint, 0)
+    segment.close()
+    a.free("pulled")
+
+
 def received(a, b):
     got = []
     ready = threading.Event()
@@ -174,6 +195,7 @@ def main():
         assert (a.node, b.node) == ("a", "b")
         life(a)
         moves(a, b)
+        pulls(a, b)
         received(a, b)
         in_steps(a, b)
         asyncio.run(events(a, b))
