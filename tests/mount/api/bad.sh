@@ -102,7 +102,7 @@ in_its_place() {
 	local kind=$1
 	shift
 	mkfifo "$scratch/lines.$kind"
-	unshare -m "$bad" "$@" <"$scratch/lines.$kind" >"$scratch/said" 2>"$scratch/err" &
+	unshare -m timeout -k 5 60 "$bad" "$@" <"$scratch/lines.$kind" >"$scratch/said" 2>"$scratch/err" &
 	program=$!
 	exec 7>"$scratch/lines.$kind"
 	python3 "$scratch/other.py" "$kind" "$scratch/$kind.sock" "$socket" &
