@@ -8,12 +8,13 @@ with=()
 daemon() { pgrep -f "rampfs --daemon .*$mnt/$1\$"; }
 kill_daemon() { pkill -9 -f "rampfs --daemon .*$mnt/$1\$"; }
 at_level() { grep -q "^rampfs_metadata_level $1\$" "$mnt/a/.ramp/metrics"; }
-# The commands behind entry $2 of a node's log: CREATE, EXTENT, or other ones than hints (SETATTR).
+# The commands behind entry $2 of a node's log: CREATE, EXTENT, or other ones than hints (SETATTR). One that is proposed
+# again, since its answer came late, counts once: by its id, behind version, type and origin (command.h).
 committed() {
 	python3 -c 'import collections, sqlite3, sys
 names = {1: "CREATE", 4: None, 5: "EXTENT"}
 rows = sqlite3.connect("file:" + sys.argv[1] + "?mode=ro", uri=True).execute("SELECT data FROM log WHERE type = 2 AND idx > ?", [sys.argv[2]])
-n = collections.Counter(names.get(data[1], "other") for (data,) in rows)
+n = collections.Counter(names.get(kind, "other") for kind, _ in {(data[1], data[30:46]) for (data,) in rows})
 print(*(f"{name} {n[name]}" for name in sorted(filter(None, n))))' "$state/$1/journal.db" "$2"
 }
 index() { sed -n 's/^rampfs_raft_commit_index //p' "$mnt/$1/.ramp/metrics"; }
