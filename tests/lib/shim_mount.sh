@@ -7,7 +7,7 @@ prog=$build/tests/shim_prog
 quietly() { "$@" 2>/dev/null; }
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 run_args=()
-fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1"; }
+fresh() { rm -f "$1" && truncate -s 4M "$1" && chmod 666 "$1" && setfattr -n user.ramp.extent -v 256M "$1"; }
 # run LINES SCENARIO [PREFIX...]: it succeeds, and writes LINES lines. It may wait for thousands of commits.
 run() {
 	local lines=$1 scenario=$2 file=$mnt/a/a/$2

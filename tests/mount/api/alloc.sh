@@ -7,7 +7,7 @@ user() { timeout -k 5 90 "${with[@]}" "$alloc" "$@" 2>"$scratch/err" || fail "$*
 with=()
 daemon() { pgrep -f "rampfs --daemon .*$mnt/$1\$"; }
 kill_daemon() { pkill -9 -f "rampfs --daemon .*$mnt/$1\$"; }
-at_level() { grep -q "^rampfs_metadata_level $1\$" "$mnt/a/.ramp/metrics"; }
+at_level() { [ "$(sed -n 's/^rampfs_metadata_level //p' "$mnt/a/.ramp/metrics")" -ge "$1" ]; }
 # The commands behind entry $2 of a node's log: CREATE, EXTENT, or other ones than hints (SETATTR). One that is proposed
 # again, since its answer came late, counts once: by its id, behind version, type and origin (command.h).
 committed() {

@@ -7,7 +7,7 @@ cluster_start -n 3 -c 1G
 user() { timeout -k 5 90 "${with[@]}" "$build/tests/api_user" "$@" 2>"$scratch/err" || fail "$*, ${with[*]:-alone}: $(cat "$scratch/err")"; }
 
 echo "the example, from an installed tree, by pkg-config and by CMake"
-cmake --install "$build" --prefix "$scratch/installed" >"$scratch/install.log" || fail "$(tail "$scratch/install.log")"
+cmake --install "$built" --prefix "$scratch/installed" >"$scratch/install.log" || fail "$(tail "$scratch/install.log")"
 PKG_CONFIG_PATH=$(dirname "$(find "$scratch/installed" -name libramp.pc)")
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046

@@ -13,7 +13,7 @@ for with in "" rampfs-run; do
 done
 
 echo "the examples, from an installed tree"
-cmake --install "$build" --prefix "$scratch/installed" >"$scratch/install.log" || fail "$(tail "$scratch/install.log")"
+cmake --install "$built" --prefix "$scratch/installed" >"$scratch/install.log" || fail "$(tail "$scratch/install.log")"
 PKG_CONFIG_PATH=$(dirname "$(find "$scratch/installed" -name libramp.pc)")
 export PKG_CONFIG_PATH
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir libramp)
