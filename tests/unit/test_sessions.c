@@ -993,6 +993,9 @@ START_TEST(one_user_has_few_moves_in_steps)
 	}
 	for (int i = 0; i < 65; i++)
 		close(socks[i]);
+	for (int i = 0; i < 20000 && cancels < 64; i++)
+		usleep(1000);
+	ck_assert_int_eq(cancels, 64);
 }
 END_TEST
 
