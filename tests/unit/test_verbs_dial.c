@@ -171,7 +171,7 @@ START_TEST(an_end_while_the_kernel_waits)
 	ck_assert_uint_gt(fake_rdma.objects, 0);
 	atomic_store(&fake_rdma.connect_errno, ETIMEDOUT);
 	atomic_store(&fake_rdma.block, false);
-	wait_until(fake_rdma.objects == 0 && threads() == 1);
+	wait_until(fake_rdma.objects == 0 && threads() == 0);
 }
 END_TEST
 

@@ -19,7 +19,7 @@ extern struct tp_conn *conn;
 extern struct ramp_err err;
 extern bool no_hole; /* all of it is data; set before world_begin */
 
-/* Returns how many threads this process has. */
+/* Returns how many threads this process has more than before world_begin. */
 unsigned threads(void);
 /* Returns how many lines of the log there have been with that text ("LEVEL: TEXT"). */
 unsigned said(const char *text);
