@@ -90,7 +90,7 @@ rm "$b/b/large"
 make 1 3000000 >"$scratch/early"
 cp "$scratch/early" "$a/a/early"
 hang b
-tool "$a/a/early" "$a/a/early" b
+tool --verbose "$a/a/early" "$a/a/early" b # one after the other: not a batch
 within 10 grep -q ': connecting' "$scratch/tool"
 kill -INT $tool
 tool_ends 130 'cancelled: it stays where it is'
