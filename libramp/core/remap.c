@@ -77,7 +77,8 @@ void remap_over_end(const struct signal_guard *guard, const void *addr, uint64_t
 	guard_leave(guard);
 }
 
-int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t length))
+static int munmap_ranges(void *addr, uint64_t len, int session,
+			 int (*unmap_rest)(void *addr, size_t length))
 {
 	uint64_t start = (uint64_t)(uintptr_t)addr;
 	struct signal_guard guard;
@@ -87,26 +88,21 @@ int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t 
 		return -EINVAL;
 	guard_enter(&guard);
 	futex_lock(&table.lock);
-	rc = table_release(start, start + page_up(len), unmap_rest);
+	rc = session == TABLE_ANY ? table_release(start, start + page_up(len), unmap_rest)
+				  : table_release_of(start, start + page_up(len), (uint8_t)session);
 	futex_unlock(&table.lock);
 	guard_leave(&guard);
 	return rc;
 }
 
+int remap_munmap(void *addr, uint64_t len, int (*unmap_rest)(void *addr, size_t length))
+{
+	return munmap_ranges(addr, len, TABLE_ANY, unmap_rest);
+}
+
 int remap_munmap_of(void *addr, uint64_t len, uint8_t session)
 {
-	uint64_t start = (uint64_t)(uintptr_t)addr;
-	struct signal_guard guard;
-	int rc;
-
-	if (!page_aligned(start) || !ends_behind(start, len))
-		return -EINVAL;
-	guard_enter(&guard);
-	futex_lock(&table.lock);
-	rc = table_release_of(start, start + page_up(len), session);
-	futex_unlock(&table.lock);
-	guard_leave(&guard);
-	return rc;
+	return munmap_ranges(addr, len, session, NULL);
 }
 
 /* Whether the kernel came this far before it failed. *at is the end of the range before; it becomes

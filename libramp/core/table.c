@@ -10,8 +10,6 @@
 #define SWAP_PATIENCE_MS 10000
 #define LOCK_PATIENCE_MS 1000
 
-#define ANY (-1) /* session */
-
 struct mapping_table table;
 
 int table_add(const struct range *range)
@@ -47,7 +45,7 @@ int table_protect(struct range *range, uint8_t prot)
 	return rc;
 }
 
-/* Takes one mapping off the pieces [i, last) of that session (ANY: of all). Returns 0 or the last
+/* Takes one mapping off the pieces [i, last) of that session (TABLE_ANY: of all). Returns 0 or the last
    negative errno. */
 static int release_pieces(uint32_t i, uint32_t last, int session)
 {
@@ -56,7 +54,7 @@ static int release_pieces(uint32_t i, uint32_t last, int session)
 	for (uint32_t left = last - i; left; left--) {
 		struct range *r = &table.ranges.at[i];
 
-		if (session != ANY && r->session != session) {
+		if (session != TABLE_ANY && r->session != session) {
 			i++;
 			continue;
 		}
@@ -103,7 +101,7 @@ int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, si
 			worst = -errno;
 		at = gap_end;
 	}
-	rc = release_pieces(i, last, ANY);
+	rc = release_pieces(i, last, TABLE_ANY);
 	ranges_join_near(&table.ranges, start, end);
 	return rc ? rc : worst;
 }

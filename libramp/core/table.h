@@ -48,6 +48,7 @@ int table_protect(struct range *range, uint8_t prot);
    With `unmap_rest` (munmap(2); it sets errno) also unmaps all that is not ours. Returns 0 or the
    last negative errno. */
 int table_release(uint64_t start, uint64_t end, int (*unmap_rest)(void *addr, size_t length));
+#define TABLE_ANY (-1) /* every session */
 /* The same of the ranges of one session alone. */
 int table_release_of(uint64_t start, uint64_t end, uint8_t session);
 /* Unmaps the pending ranges: those of an attach that never ended (its agent mapped, its daemon

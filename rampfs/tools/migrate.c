@@ -496,17 +496,11 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 	while ((c = getopt_long(argc, argv, "hv", longs, NULL)) != -1) {
 		switch (c) {
 		case 'm':
-			rc = parse_mode(optarg, o);
-			if (rc)
-				return rc + 1;
-			break;
 		case 'l':
-			rc = parse_limit(optarg, o);
-			if (rc)
-				return rc + 1;
-			break;
 		case 'n':
-			rc = parse_max_rounds(optarg, o);
+			rc = c == 'm'	? parse_mode(optarg, o)
+			     : c == 'l' ? parse_limit(optarg, o)
+					: parse_max_rounds(optarg, o);
 			if (rc)
 				return rc + 1;
 			break;

@@ -23,32 +23,37 @@
 
 /* ---- what was stored into ------------------------------------------------------------------- */
 
-/* Adds pages that the target may have and that are holes by now. The kernel does not report a truncate by
-   another process (layout.c), and no page table shows it either. */
-static int add_new_holes(struct move *m, struct source_rounds *r)
+/* Adds the pages of list a that list b does not have. -ENOMEM. */
+static int add_beyond(struct page_set *set, const struct data_range *a, uint32_t n_a,
+		      const struct data_range *b, uint32_t n_b)
 {
-	uint64_t size = seg_size(m->seg);
-	uint32_t now = 0;
+	/* The file may have been cut since. */
+	if (n_a && page_set_fit(set, page_count(a[n_a - 1].offset + a[n_a - 1].len)))
+		return -ENOMEM;
+	for (uint32_t i = 0, k = 0; i < n_a; i++) {
+		uint64_t at = a[i].offset, end = at + a[i].len, from;
 
-	if (page_set_fit(&r->stored, page_count(size > m->size ? size : m->size)))
-		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
-	for (uint32_t i = 0; i < m->n_ranges; i++) {
-		uint64_t at = m->ranges[i].offset / RAMP_PAGE_BYTES;
-		uint64_t end = at + page_count(m->ranges[i].len);
-
-		while (at < end) {
-			uint64_t from = end, to = end; /* the next data */
-
-			if (now < r->n_ranges) {
-				from = r->ranges[now].offset / RAMP_PAGE_BYTES;
-				to = from + page_count(r->ranges[now].len);
-			}
-			if (from > at)
-				page_set_add(&r->stored, at, (from < end ? from : end) - at);
-			at = to < end ? (to > at ? to : at) : end;
-			now += now < r->n_ranges && to <= end;
+		for (; at < end; at = from < end ? b[k].offset + b[k].len : end) {
+			while (k < n_b && b[k].offset + b[k].len <= at)
+				k++;
+			from = k < n_b ? b[k].offset : end;
+			if (at < from)
+				page_set_add(set, at / RAMP_PAGE_BYTES,
+					     page_count(from < end ? from : end) -
+						     at / RAMP_PAGE_BYTES);
 		}
 	}
+	return 0;
+}
+
+/* Adds pages whose data the target may have and that are holes by now: the kernel does not report a
+   truncate by another process (layout.c), and no page table shows it. And data that is not in the list
+   that the target has read by: it may have come after that was made, and before stores were watched. */
+static int add_changed(struct move *m, struct source_rounds *r)
+{
+	if (add_beyond(&r->stored, m->ranges, m->n_ranges, r->ranges, r->n_ranges) ||
+	    add_beyond(&r->stored, r->ranges, r->n_ranges, m->ranges, m->n_ranges))
+		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
 	return 0;
 }
 
@@ -68,7 +73,7 @@ static int list_data(struct move *m, struct source_rounds *r)
 		return ramp_err_sys(&m->work_err, ENOMEM, "list of populated pages");
 	rc = populated_list(m->seg, r->ranges, PROTO_RANGES_MAX, &r->n_ranges, &populated,
 			    &m->work_err);
-	return rc ? rc : add_new_holes(m, r);
+	return rc ? rc : add_changed(m, r);
 }
 
 static const struct data_range *data_of(const struct move *m, uint32_t *count)
@@ -77,39 +82,6 @@ static const struct data_range *data_of(const struct move *m, uint32_t *count)
 
 	*count = r->ranges ? r->n_ranges : m->n_ranges;
 	return r->ranges ? r->ranges : m->ranges;
-}
-
-/* Adds data that is not in the list that the target has read by: it may have come after that was made,
-   and before stores were watched. */
-static int add_new_data(struct move *m)
-{
-	struct source_rounds *r = m->source.rounds;
-	uint32_t k = 0;
-
-	if (!r->ranges || !r->n_ranges)
-		return 0;
-	if (page_set_fit(&r->stored, page_count(r->ranges[r->n_ranges - 1].offset +
-						r->ranges[r->n_ranges - 1].len)))
-		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
-	for (uint32_t i = 0; i < r->n_ranges; i++) {
-		uint64_t at = r->ranges[i].offset, end = at + r->ranges[i].len;
-
-		while (at < end) {
-			uint64_t from = end, to = end;
-
-			while (k < m->n_ranges && m->ranges[k].offset + m->ranges[k].len <= at)
-				k++;
-			if (k < m->n_ranges && m->ranges[k].offset < end) {
-				from = m->ranges[k].offset;
-				to = from + m->ranges[k].len;
-			}
-			if (at < from)
-				page_set_add(&r->stored, at / RAMP_PAGE_BYTES,
-					     page_count(from) - at / RAMP_PAGE_BYTES);
-			at = to;
-		}
-	}
-	return 0;
 }
 
 /* Adds what the daemon has stored into for others. Where that is not known, or another process has cut the
@@ -276,8 +248,6 @@ int rounds_look(struct move *m)
 		return rc;
 	ranges = data_of(m, &count);
 	rc = programs_stored(m->t->programs, m->seg, ranges, count, &r->stored, &m->work_err);
-	if (!rc)
-		rc = add_new_data(m);
 	/* After the page tables: a store that is under way is noted when it is done. */
 	if (!rc)
 		rc = add_own_stores(m);
