@@ -51,6 +51,7 @@
 struct prefetch {
 	struct puller puller; /* first: pull->pullers points to it */
 	bool moves;	      /* the group of threads has more weight */
+	bool ahead; /* all that it pulls is read ahead of a hand-over: programs go first */
 	/* The first one's. */
 	uint64_t clear_us; /* it clears nothing before that time */
 	struct streams streams;
@@ -235,9 +236,10 @@ static bool prefetch_lap(struct links *links, struct lap *lap)
 /*
  * Posts reads for all segments: those of an earlier rank before others, and in turn where the rank is
  * the same, one read each. Returns when to come again because of a store that is full, of pages that a
- * writer may not need any more, or of a limit, or wait_ms where that is sooner.
+ * writer may not need any more, or of a limit, or wait_ms where that is sooner. *ahead: whether all of it is
+ * read ahead of a hand-over; as it was, where there is nothing.
  */
-static int prefetch_more(struct links *links, int wait_ms)
+static int prefetch_more(struct links *links, int wait_ms, bool *ahead)
 {
 	struct lap lap = {.wait_ms = wait_ms};
 	struct pull *pull = links->pull;
@@ -257,6 +259,8 @@ static int prefetch_more(struct links *links, int wait_ms)
 		while (prefetch_lap(links, &lap))
 			;
 	}
+	if (lap.ranks)
+		*ahead = lap.ranks == 1u << PULL_AHEAD;
 	return lap.wait_ms;
 }
 
@@ -490,7 +494,10 @@ static void prefetch_event(struct puller *puller, void *event)
 	if (*(int *)event == PULLER_EVENT_WAKE)
 		puller_take_wake(puller);
 	else
-		link_reap(event, demand_waits(puller->links.pull) ? PIECE_BYTES : REAP_BYTES);
+		link_reap(event,
+			  ((struct prefetch *)puller)->ahead || demand_waits(puller->links.pull)
+				  ? PIECE_BYTES
+				  : REAP_BYTES);
 }
 
 /* False: another thread has the puller now. */
@@ -506,11 +513,18 @@ static bool prefetch_events(struct puller *puller, struct puller_thread *thread)
 	return true;
 }
 
-static void weigh(struct prefetch *prefetch)
+/* Gives the group more weight while there is a source, and none where all is read ahead of a hand-over. A program
+   that wants a processor then waits for a short slice, and a short call into the kernel, at most. */
+static void weigh(struct prefetch *prefetch, bool ahead)
 {
-	if (prefetch->moves == links_any_ready(&prefetch->puller.links))
+	bool moves = links_any_ready(&prefetch->puller.links) && !ahead;
+
+	if (prefetch->ahead != ahead)
+		kernel_slice_set(0, ahead ? KERNEL_FAULT_SLICE_NS : 0);
+	prefetch->ahead = ahead;
+	if (prefetch->moves == moves)
 		return;
-	prefetch->moves = !prefetch->moves;
+	prefetch->moves = moves;
 	cpu_weight_group(prefetch->moves);
 }
 
@@ -520,6 +534,7 @@ static bool prefetch_run(struct puller_thread *thread)
 	struct puller *puller = &prefetch->puller;
 	struct links *links = &puller->links;
 	struct pull *pull = links->pull;
+	bool ahead = false;
 	int wait_ms = 0;
 
 	cpu_weight_thread(false);
@@ -533,8 +548,8 @@ static bool prefetch_run(struct puller_thread *thread)
 		wait_ms = links_step(links, needs_link);
 		if (!puller_map_all(thread)) /* before the end of a pull */
 			return false;
-		weigh(prefetch);
-		wait_ms = prefetch_more(links, wait_ms);
+		wait_ms = prefetch_more(links, wait_ms, &ahead);
+		weigh(prefetch, ahead);
 		if (links->which == PULLER_PREFETCH)
 			wait_ms = first_does(prefetch, wait_ms);
 		wait_ms = links_wait(links, wait_ms);

@@ -384,8 +384,13 @@ static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
 	return is_live(grant) ? 0 : room_next_run(grant->seg, from, offset, len);
 }
 
+static bool is_ahead(void *arg)
+{
+	return is_live(arg);
+}
+
 static const struct tp_export_ops export_ops = {
-	.piece = serve_piece, .done = piece_done, .next_run = next_run};
+	.piece = serve_piece, .done = piece_done, .next_run = next_run, .ahead = is_ahead};
 
 /* serve->lock is held. */
 static struct grant *find_grant(struct serve *serve, const struct tp_key *key)

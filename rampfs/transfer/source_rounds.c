@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/page.h"
+#include "memory/mapping.h"
 
 #include "given.h"
 #include "link_speed.h"
@@ -36,6 +37,7 @@
 #define SILENT_MS    5000u
 #define ENOUGH_PAGES 1024u /* 4 MiB: to read less takes no longer than the hand-over */
 #define LESS_PERCENT 80u   /* of the round before; two in a row that leave more are enough */
+#define HALF_PERCENT 50u   /* of the data; one that leaves more is enough */
 
 static void stopped(struct move *m)
 {
@@ -137,7 +139,7 @@ void source_rounds_watched(struct move *m)
 	m->source.times.from_us = clock_us();
 	move_go(m, m->state, S_ROUNDS);
 	source_show_state(m);
-	m->source.rounds->pages = page_count(move_populated(m));
+	m->source.rounds->all = m->source.rounds->pages = page_count(move_populated(m));
 	move_work(m, begin_work, begun);
 }
 
@@ -154,6 +156,15 @@ static bool is_too_long(const struct move *m, uint64_t pages)
 	return pages * RAMP_PAGE_BYTES * 1000 / (speed ? speed : LINK_GUESS) > left_ms;
 }
 
+/* Whether programs store faster than rounds read. One store makes a whole huge page count, until that is split: the
+   first round says nothing then. */
+static bool is_flat_out(const struct move *m, uint64_t pages)
+{
+	const struct source_rounds *r = m->source.rounds;
+
+	return pages * 100 > r->all * HALF_PERCENT && !r->split && (r->round || seg_small(m->seg));
+}
+
 /* Whether another round would cost more than it brings. Mode auto has no use for a second one that brings
    little. */
 static bool is_enough(const struct move *m, uint64_t pages)
@@ -162,7 +173,8 @@ static bool is_enough(const struct move *m, uint64_t pages)
 
 	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
 	return pages <= ENOUGH_PAGES || r->round + 1 >= m->source.max_rounds ||
-	       r->stuck >= (m->source.by_auto ? 1 : 2) || is_too_long(m, pages);
+	       r->stuck >= (m->source.by_auto ? 1 : 2) || is_flat_out(m, pages) ||
+	       is_too_long(m, pages);
 }
 
 /* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. */

@@ -70,6 +70,9 @@ struct tp_export_ops {
 	 * true until unexport, but for memory that fails.
 	 */
 	int (*next_run)(void *arg, uint64_t from, uint64_t *offset, uint64_t *len);
+	/* By a serve thread: whether it is read ahead of a hand-over, so that the reader's threads, and those that
+	   serve it, need not go before programs. NULL: it is not. */
+	bool (*ahead)(void *arg);
 };
 
 struct tp_export {

@@ -76,7 +76,8 @@ static int next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
 
 static void start(void)
 {
-	static const struct tp_export_ops ops = {piece, done, next_run};
+	static const struct tp_export_ops ops = {
+		.piece = piece, .done = done, .next_run = next_run};
 	static const struct tp_export export = {
 		.key = {.segment = 4097, .grant = SEED_GRANT},
 		.reader = READER,

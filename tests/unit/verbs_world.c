@@ -63,7 +63,8 @@ static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *
 	return 1;
 }
 
-static const struct tp_export_ops image_ops = {image_piece, image_done, image_next_run};
+static const struct tp_export_ops image_ops = {
+	.piece = image_piece, .done = image_done, .next_run = image_next_run};
 
 /* ---- the log ------------------------------------------------------------------------------- */
 

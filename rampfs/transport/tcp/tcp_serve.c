@@ -169,10 +169,10 @@ static void drop_conn(struct tcp_serve *serve, struct serve_conn *conn)
 	close(conn->fd);
 	serve->conns[conn->slot] = NULL;
 	serve->n_conns--;
-	if (conn->peer.class == HELLO_PREFETCH) {
+	if (conn->weighs)
 		cpu_weight_group(false);
+	if (conn->peer.class == HELLO_PREFETCH)
 		atomic_fetch_sub(&serve->prefetches, 1);
-	}
 	serve->n_rest -= conn->rests_until_ms != 0;
 	atomic_fetch_sub(&serve->connections, 1);
 	free(conn);
@@ -215,8 +215,6 @@ static void add_conn(struct tcp_serve *serve, int fd, const struct hello_peer *p
 	endpoint_text(fd, conn->endpoint);
 	serve->conns[slot] = conn;
 	serve->n_conns++;
-	if (peer->class == HELLO_PREFETCH)
-		cpu_weight_group(true);
 	atomic_fetch_add(&serve->connections, 1);
 }
 
@@ -272,6 +270,18 @@ static void read_requests(struct tcp_serve *serve, struct serve_conn *conn)
 	watch_conn(serve, conn);
 }
 
+/* Gives the threads more weight until the connection ends, if it brings what is not read ahead of a hand-over. */
+static void weigh(struct serve_conn *conn)
+{
+	const struct export *export = conn->export;
+
+	if (conn->weighs || conn->peer.class != HELLO_PREFETCH || !export ||
+	    (export->ops->ahead && export->ops->ahead(export->arg)))
+		return;
+	conn->weighs = true;
+	cpu_weight_group(true);
+}
+
 /* Gives a connection at the head of its line its turn, with that many bytes to send. Returns how many it
    did not need. */
 static size_t take_turn(struct tcp_serve *serve, struct serve_conn *conn, size_t budget)
@@ -284,6 +294,7 @@ static size_t take_turn(struct tcp_serve *serve, struct serve_conn *conn, size_t
 		if (!conn->header_left && !conn->export && serve_conn_next(conn) &&
 		    conn->peer.class == HELLO_DEMAND)
 			adaptive_poll_happened(&serve->poll, clock_us());
+		weigh(conn);
 		rc = serve_conn_send(conn, &budget);
 	}
 	if (rc == -ENOTCONN) {

@@ -230,14 +230,14 @@ while sys.argv[2] == "all":
     m[:] = data
 sys.stdin.readline()
 P
-# auto WHAT FILE NODE MODE: moves it while a program that stores into nothing, or into all of it, has it mapped
+# auto WHAT FILE NODE MODE [MODE-TO-ASK-FOR]: moves it while a program that stores into nothing, or into all of it, has it mapped
 auto() {
 	: >"$scratch/ready"
 	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$2" "$1" <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
 	program=$!
 	exec 4>"$scratch/hold"
 	within 20 grep -q ready "$scratch/ready"
-	rampfs-migrate --wait --verbose --mode auto "$2" "$3" 2>"$scratch/how"
+	rampfs-migrate --wait --verbose --mode "${5:-auto}" "$2" "$3" 2>"$scratch/how"
 	exec 4>&-
 	wait $program || true
 	says "$4"
@@ -258,6 +258,18 @@ for try in 1 2 3 4 5; do # a busy machine may keep the program from storing
 	! grep -q "mode lazy" "$scratch/how" || break
 	[ $try != 5 ] || fail "a pre-copy of what is stored into all the time: $(cat "$scratch/how")"
 	here=$there there=$([ $here = b ] && echo a || echo b)
+done
+
+echo "a program that stores flat out gets one round"
+here=$([ -e "$mnt/a/a/auto" ] && echo a || echo b)
+for try in 1 2 3 4 5; do
+	there=$([ $here = b ] && echo a || echo b)
+	marks=$(wc -l <"$scratch/cluster/$here.log")
+	auto all "$mnt/$here/$here/auto" $there "precopy: asked for" precopy
+	rounds=$(tail -n "+$((marks + 1))" "$scratch/cluster/$here.log" | grep -c 'pages were stored into since round')
+	[ "$rounds" != 1 ] || break
+	[ $try != 5 ] || fail "$rounds rounds of what is stored into all the time"
+	here=$there
 done
 
 echo "daemons killed in the middle: the segment is whole, at one node"
