@@ -461,6 +461,31 @@ START_TEST(addresses_go_back_only_where_nothing_lies_and_attaches_wait)
 }
 END_TEST
 
+/* No program says what it unmaps, so the table may still show it there; also when that is an empty file. */
+START_TEST(addresses_that_were_another_segments_are_the_new_ones)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct prog_order unmap = {.op = PROG_MUNMAP, .addr = x.addr, .len = SEG_BYTES};
+	struct programs_extent e = extent_of(x.seg);
+	struct seg *y = world_segment("y", 1);
+	struct ramp_err err = {0};
+
+	if (_i) {
+		world_freeze(x.seg);
+		world_give(x.seg);
+		programs_gone(world.programs, x.seg, "b");
+	}
+	ck_assert_int_eq(prog_do(&x.prog, &unmap).result, 0);
+	give_back(&e);
+	y = world_take(y, 0, SEG_BYTES / RAMP_PAGE_BYTES);
+	ck_assert_int_eq(programs_pulling(world.programs, y, &err), 0);
+	ck_assert_uint_eq(world_attach(&x.prog, y, O_RDWR), x.addr);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr + RAMP_PAGE_BYTES), FILLED);
+	seg_put(y);
+	world_detached(&x);
+}
+END_TEST
+
 /* An UNEXTENT that the daemon before may have proposed is decided by an EXTENT, before the attach
    continues; an attach waits for tables that are as new as the record. */
 START_TEST(an_attach_goes_by_no_address_that_may_be_given_back)
@@ -986,6 +1011,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, stale_answers_do_not_keep_a_segment_frozen);
 	tcase_add_test(tc, private_copies_make_a_move_busy_and_are_kept);
 	tcase_add_test(tc, addresses_go_back_only_where_nothing_lies_and_attaches_wait);
+	tcase_add_loop_test(tc, addresses_that_were_another_segments_are_the_new_ones, 0, 2);
 	tcase_add_test(tc, an_attach_goes_by_no_address_that_may_be_given_back);
 	tcase_add_test(tc, what_a_program_unmaps_is_forgotten_by_the_next_revoke);
 	tcase_add_test(tc, a_silent_agent_makes_a_move_busy);

@@ -273,6 +273,8 @@ int attach_map(struct programs *p, struct mapped_segment *mseg, struct client *c
 	rc = attach_look(p, mseg, client);
 	if (!rc && !is_found(mseg, client, wish))
 		rc = -EBUSY;
+	if (!rc)
+		rc = client_look_at_others(p, client, wish->id, wish->addr, wish->addr + wish->len);
 	if (!rc) /* the look may have waited for others: that is not the agent's time */
 		rc = agent_call(client, &protect, -1, clock_ms() + p->connect_ms, NULL);
 	if (rc)
@@ -319,7 +321,10 @@ static int attach_ahead(struct client_request *r, struct mapped_segment *mseg,
 	if (!rc) {
 		extent_note(mseg, &row);
 		*client = request_client(r, clock_ms() + p->connect_ms);
-		rc = *client ? ahead_map(p, mseg, *client, wish) : -ESRCH;
+		rc = *client ? client_look_at_others(p, *client, wish->id, wish->addr,
+						     wish->addr + wish->len)
+			     : -ESRCH;
+		rc = rc ? rc : ahead_map(p, mseg, *client, wish);
 		if (rc)
 			attach_failed(rc, wish, err);
 	}

@@ -217,6 +217,45 @@ void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct
 	mapping_refs_free(refs, count);
 }
 
+/* Returns the segment other than `id` of which the table shows a mapping in that range, with a reference;
+   NULL: there is none. */
+static struct mapped_segment *other_at(struct programs *p, struct client *client, ramp_segment_t id,
+				       uint64_t start, uint64_t end)
+{
+	struct mapped_segment *mseg = NULL;
+	struct client_mappings *cm;
+
+	pthread_mutex_lock(&client->list);
+	cm = client_mappings_at(client, start);
+	while (cm && cm->id == id)
+		cm = RB_NEXT(attached_by_end, &client->attached, cm);
+	if (cm && cm->at[0].start < end)
+		mseg = mseg_hold(p, cm->mseg);
+	pthread_mutex_unlock(&client->list);
+	return mseg;
+}
+
+int client_look_at_others(struct programs *p, struct client *client, ramp_segment_t id,
+			  uint64_t start, uint64_t end)
+{
+	struct mapped_segment *other;
+	ramp_segment_t last = 0;
+	bool again = true;
+	int rc = 0;
+
+	while (!rc && again && (other = other_at(p, client, id, start, end))) {
+		again = other->id != last; /* else a look has just found it there */
+		last = other->id;
+		if (again) {
+			pthread_mutex_lock(&other->change);
+			rc = mseg_look(p, other, client);
+			pthread_mutex_unlock(&other->change);
+		}
+		mseg_put(p, other);
+	}
+	return rc;
+}
+
 /* ---- a whole client ------------------------------------------------------------------------- */
 
 struct ids {

@@ -15,6 +15,11 @@ int mseg_look(struct programs *p, struct mapped_segment *mseg, struct client *cl
    program does not tell when it unmaps, splits or extends a mapping. Without memory the table
    stays as it is. change is held. */
 void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct client *only);
+/* Looks again at the mappings that the table shows of other segments than `id` in that range: a program does
+   not tell what it unmaps, and the addresses of a segment that was removed become another's. Page faults
+   there would be taken for the other's. No `change` is held. */
+int client_look_at_others(struct programs *p, struct client *client, ramp_segment_t id,
+			  uint64_t start, uint64_t end);
 /* Fills the table with all that the client maps, when its session has come. */
 int client_learn(struct programs *p, struct client *client);
 /* Takes the client's mappings out of the table. */
