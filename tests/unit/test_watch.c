@@ -267,6 +267,23 @@ START_TEST(a_program_that_comes_makes_all_count)
 }
 END_TEST
 
+/* A file that is open for direct I/O is found whether or not the main thread still is. */
+START_TEST(a_program_that_may_store_past_the_page_tables_is_named)
+{
+	int direct = open("/proc/self/exe", O_RDONLY | O_DIRECT); /* the program inherits it */
+	struct attached x;
+
+	ck_assert_int_ge(direct, 0);
+	x = mapped();
+	if (_i)
+		ck_assert_int_eq(prog_at(&x.prog, PROG_MAIN_ENDS, 0).result, 0);
+	ck_assert_int_eq(programs_watch(world.programs, x.seg, &whole, 1, &err), -EBUSY);
+	ck_assert_msg(strstr(err.text, "direct I/O"), "%s", err.text);
+	close(direct);
+	world_detached(&x);
+}
+END_TEST
+
 /* ---- huge pages ----------------------------------------------------------------------------- */
 
 static bool is_huge(const struct attached *x, uint64_t page)
@@ -375,6 +392,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_look_finds_what_was_stored_into_since);
 	tcase_add_loop_test(tc, a_store_is_found_whatever_follows, 0, 2 * (int)CHANGES);
 	tcase_add_test(tc, a_program_that_comes_makes_all_count);
+	tcase_add_loop_test(tc, a_program_that_may_store_past_the_page_tables_is_named, 0, 2);
 	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);
 	tcase_add_test(tc, where_all_huge_pages_are_stored_into_none_is_split);
 	tcase_add_test(tc, what_the_file_has_as_a_huge_page_is_mapped_as_one);

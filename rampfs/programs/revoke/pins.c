@@ -35,13 +35,13 @@ static const char *const pin_names[] = {
 };
 
 /* Returns true where that descriptor was opened with O_DIRECT. */
-static bool is_direct(pid_t pid, const char *fd)
+static bool is_direct(const char *thread, const char *fd)
 {
 	char path[PINS_PATH + 256], line[64];
 	bool direct = false;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%s", (int)pid, fd);
+	snprintf(path, sizeof(path), "%s/fdinfo/%s", thread, fd);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f))
 		if (strncmp(line, "flags:", 6) == 0)
@@ -51,7 +51,7 @@ static bool is_direct(pid_t pid, const char *fd)
 	return direct;
 }
 
-static enum pin pin_of(pid_t pid, int dir, const char *fd)
+static enum pin pin_of(const char *thread, int dir, const char *fd)
 {
 	char target[PINS_PATH];
 	ssize_t n = readlinkat(dir, fd, target, sizeof(target) - 1);
@@ -63,29 +63,79 @@ static enum pin pin_of(pid_t pid, int dir, const char *fd)
 		return PIN_URING;
 	if (strncmp(target, "/dev/infiniband/uverbs", 22) == 0)
 		return PIN_RDMA;
-	return target[0] == '/' && is_direct(pid, fd) ? PIN_DIRECT : PIN_NONE;
+	return target[0] == '/' && is_direct(thread, fd) ? PIN_DIRECT : PIN_NONE;
 }
 
-/* Returns an enum pin, or -errno. */
-static int look_pins(struct bounded *bounded, void *arg, struct client *client)
+/* Returns the next entry but "." and "..", or NULL; *rc is -errno then, and 0 where the process has
+   ended. */
+static const char *next_entry(DIR *dir, int *rc)
 {
-	char path[PINS_PATH];
-	struct dirent *entry;
-	int pin = PIN_NONE;
+	const struct dirent *entry;
+
+	do {
+		errno = 0;
+		/* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this thread's */
+		entry = readdir(dir);
+	} while (entry && entry->d_name[0] == '.');
+	*rc = entry || errno == ENOENT || errno == ESRCH ? 0 : -errno;
+	return entry ? entry->d_name : NULL;
+}
+
+/* Looks at the descriptors that `thread`, a directory of /proc, shows. Returns an enum pin, or -errno;
+   *any: it shows some. */
+static int look_at_thread(const char *thread, bool *any)
+{
+	char path[PINS_PATH + 8];
+	int pin = PIN_NONE, rc;
+	const char *fd;
 	DIR *dir;
 
-	(void)bounded;
-	(void)arg;
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)client->pid);
+	snprintf(path, sizeof(path), "%s/fd", thread);
 	dir = opendir(path);
 	if (!dir)
 		return errno == ENOENT ? PIN_NONE : -errno;
-	/* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this thread's */
-	while (!pin && (entry = readdir(dir)))
-		if (entry->d_name[0] != '.')
-			pin = (int)pin_of(client->pid, dirfd(dir), entry->d_name);
+	while (!pin && (fd = next_entry(dir, &rc))) {
+		*any = true;
+		pin = (int)pin_of(thread, dirfd(dir), fd);
+	}
 	closedir(dir);
-	return pin;
+	return pin ? pin : rc;
+}
+
+/* Looks at each thread's. */
+static int look_at_all_threads(pid_t pid)
+{
+	char path[PINS_PATH];
+	int pin = PIN_NONE, rc;
+	const char *tid;
+	bool any;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return errno == ENOENT ? PIN_NONE : -errno;
+	while (!pin && (tid = next_entry(dir, &rc))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)pid, atoi(tid));
+		pin = look_at_thread(path, &any);
+	}
+	closedir(dir);
+	return pin ? pin : rc;
+}
+
+/* Returns an enum pin, or -errno. A main thread that has ended shows no descriptors, and its process's are
+   open all the same. */
+static int look_pins(struct bounded *bounded, void *arg, struct client *client)
+{
+	char path[PINS_PATH];
+	bool any = false;
+	int pin;
+
+	(void)bounded;
+	(void)arg;
+	snprintf(path, sizeof(path), "/proc/%d", (int)client->pid);
+	pin = look_at_thread(path, &any);
+	return pin || any ? pin : look_at_all_threads(client->pid);
 }
 
 int pins_look(struct mapped_segment *mseg, struct ramp_err *err)
