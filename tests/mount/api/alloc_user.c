@@ -14,42 +14,13 @@
  * Exit status 0: all was as it must be.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "ramp.h"
-
-#define MIB (UINT64_C(1) << 20)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "alloc_user.c:%d: %s: %s\n", line, what, ramp_error());
-	exit(1);
-}
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			fail(__LINE__, #what);                                                     \
-	} while (0)
-
-static sigjmp_buf out_of_touch;
-
-static void on_bus(int signo)
-{
-	(void)signo;
-	siglongjmp(out_of_touch, 1);
-}
-
-/* Returns the word there, or -1 where a touch is SIGBUS. */
-static int64_t load(const volatile uint64_t *at)
-{
-	return sigsetjmp(out_of_touch, 1) ? -1 : (int64_t)*at;
-}
+#include "user.h"
 
 static int count(void *arg, const struct ramp_info *info)
 {
@@ -74,7 +45,7 @@ static void refused(struct ramp_cluster *ramp, struct ramp_alloc what, int resul
 
 	CHECK(ramp_alloc(ramp, &what, &s) == result && !s);
 	if (!strstr(ramp_error(), words) || !strstr(ramp_error(), what.name))
-		fail(__LINE__, words);
+		fail(words);
 	CHECK(listed(ramp) == before);
 }
 
@@ -184,9 +155,7 @@ static void many(const char *mount, const char *name, int n)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_bus};
-
-	sigaction(SIGBUS, &action, NULL);
+	catch_bus();
 	if (argc == 3 && !strcmp(argv[1], "bad"))
 		bad(argv[2]);
 	else if (argc == 3 && !strcmp(argv[1], "full"))

@@ -1,25 +1,13 @@
-# The C API.
-rampfs_mount_program(api_user api/api_user.c)
-target_link_libraries(api_user PRIVATE ramp)
-rampfs_script_test(NAME api COMMAND tests/mount/api/api.sh TIMEOUT 300)
-
-# Moves in steps.
-rampfs_mount_program(steps_user api/steps_user.c)
-target_link_libraries(steps_user PRIVATE ramp)
-rampfs_script_test(NAME api_steps COMMAND tests/mount/api/steps.sh TIMEOUT 300)
-rampfs_mount_program(container_user api/container_user.cpp)
-target_link_libraries(container_user PRIVATE ramp)
-rampfs_script_test(NAME containers_move COMMAND tests/mount/api/containers.sh TIMEOUT 300)
-
-# Segments allocated in one commit.
-rampfs_mount_program(alloc_user api/alloc_user.c)
-target_link_libraries(alloc_user PRIVATE ramp)
-rampfs_script_test(NAME api_alloc COMMAND tests/mount/api/alloc.sh TIMEOUT 300)
-
-# What goes wrong around programs of the C API.
-rampfs_mount_program(bad_user api/bad_user.c)
-target_link_libraries(bad_user PRIVATE ramp)
-rampfs_script_test(NAME api_bad COMMAND tests/mount/api/bad.sh TIMEOUT 300)
-rampfs_mount_program(depart_user api/depart_user.c)
-target_link_libraries(depart_user PRIVATE ramp)
-rampfs_script_test(NAME api_depart COMMAND tests/mount/api/depart.sh TIMEOUT 300)
+# The C API and what is built on it: a script, and the program that it runs on real mounts.
+function(rampfs_api_test name script source)
+  get_filename_component(program ${source} NAME_WE)
+  rampfs_mount_program(${program} api/${source})
+  target_link_libraries(${program} PRIVATE ramp)
+  rampfs_script_test(NAME ${name} COMMAND tests/mount/api/${script} TIMEOUT 300)
+endfunction()
+rampfs_api_test(api api.sh api_user.c)
+rampfs_api_test(api_steps steps.sh steps_user.c)
+rampfs_api_test(containers_move containers.sh container_user.cpp)
+rampfs_api_test(api_alloc alloc.sh alloc_user.c)
+rampfs_api_test(api_bad bad.sh bad_user.c)
+rampfs_api_test(api_depart depart.sh depart_user.c)

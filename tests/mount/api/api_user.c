@@ -30,7 +30,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,34 +40,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ramp.h"
-
-#define MIB (UINT64_C(1) << 20)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "api_user.c:%d: %s: %s\n", line, what, ramp_error());
-	exit(1);
-}
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			fail(__LINE__, #what);                                                     \
-	} while (0)
-
-static _Thread_local sigjmp_buf out_of_touch;
-
-static void on_bus(int signo)
-{
-	(void)signo;
-	siglongjmp(out_of_touch, 1);
-}
-
-/* Returns the word there, or -1 where a touch is SIGBUS. */
-static int64_t load(const volatile uint64_t *at)
-{
-	return sigsetjmp(out_of_touch, 1) ? -1 : (int64_t)*at;
-}
+#include "user.h"
 
 struct seen {
 	uint64_t id;
@@ -340,8 +312,7 @@ static void copy(const char *mount, uint64_t id, const char *node, bool cancel)
 		if (event.ended)
 			break;
 		if (++seen == 1)
-			puts("progress");
-		fflush(stdout);
+			say("progress");
 		if (seen == 1 && cancel)
 			CHECK(getchar() == '\n' && ramp_move_cancel(move) == 0);
 	}
@@ -370,8 +341,7 @@ static void receive(const char *mount, int count)
 	CHECK(ramp_watch_begin(ramp, &all, &others) == 0);
 	CHECK(ramp_receive(receiver, 0, 0, &s[0]) == -ETIMEDOUT);
 	CHECK(ramp_watch_next(others, 50, &event) == -ETIMEDOUT);
-	puts("armed");
-	fflush(stdout);
+	say("armed");
 	for (int i = 0; i < count; i++) {
 		CHECK(ramp_receive(receiver, 60000, 0, &s[i]) == 0);
 		CHECK(ramp_stat(s[i], &info) == 0 && strcmp(info.node, ramp_node(ramp)) == 0);
@@ -404,8 +374,7 @@ static void hears(const char *mount, int count)
 
 	CHECK(ramp_open(mount, &ramp) == 0 && ramp_watch_begin(ramp, NULL, &watch) == 0);
 	at.fd = ramp_watch_fd(watch);
-	puts("hears");
-	fflush(stdout);
+	say("hears");
 	while (count) {
 		CHECK(poll(&at, 1, 60000) == 1);
 		rc = ramp_watch_next(watch, 0, &event);
@@ -422,9 +391,7 @@ static void hears(const char *mount, int count)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_bus};
-
-	sigaction(SIGBUS, &action, NULL);
+	catch_bus();
 	if (argc == 5 && !strcmp(argv[1], "life"))
 		life(argv[2], argv[3], argv[4]);
 	else if (argc == 4 && !strcmp(argv[1], "both"))

@@ -25,8 +25,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,44 +32,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "ramp.h"
-
-#define MIB (UINT64_C(1) << 20)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "bad_user.c:%d: %s: %s\n", line, what, ramp_error());
-	exit(1);
-}
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			fail(__LINE__, #what);                                                     \
-	} while (0)
-
-static _Thread_local sigjmp_buf out_of_touch;
-
-static void on_bus(int signo)
-{
-	(void)signo;
-	siglongjmp(out_of_touch, 1);
-}
-
-/* Returns the word there, or -1 where a touch is SIGBUS. */
-static int64_t load(const volatile uint64_t *at)
-{
-	return sigsetjmp(out_of_touch, 1) ? -1 : (int64_t)*at;
-}
+#include "user.h"
 
 static uint64_t now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return now_us() / 1000;
 }
 
 /* ---- the daemon is killed under every call --------------------------------------------------- */
@@ -248,7 +215,7 @@ static void before_exec(const char *self, const char *mount, const char *node)
 	connected("executed");
 	armed();
 	execl(self, self, "after", mount, node, files, NULL);
-	fail(__LINE__, "exec");
+	fail("exec");
 }
 
 static bool maps_a_segment(void)
@@ -331,8 +298,7 @@ static void twins(const char *mount)
 	CHECK(ramp_watch_begin(ramp, &of_all, &second) == 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, twin, NULL) == 0);
-	puts("armed");
-	fflush(stdout);
+	say("armed");
 	while (atomic_load(&received) < 2)
 		usleep(1000);
 	for (int i = 0; i < 2; i++)
@@ -340,8 +306,7 @@ static void twins(const char *mount)
 	CHECK(ramp_receive(second, 200, 0, &s) == -ETIMEDOUT);
 	ramp_watch_end(first);
 	/* Arrivals that the first one matches no more are for the second. */
-	puts("ended");
-	fflush(stdout);
+	say("ended");
 	CHECK(ramp_receive(second, 60000, 0, &s) == 0);
 	ramp_put(s);
 	ramp_watch_end(second);
@@ -356,8 +321,7 @@ static void back(const char *mount, const char *pattern, const char *node)
 
 	CHECK(ramp_open(mount, &ramp) == 0);
 	CHECK(ramp_watch_begin(ramp, &options, &watch) == 0);
-	puts("armed");
-	fflush(stdout);
+	say("armed");
 	CHECK(ramp_receive(watch, 60000, 0, &s) == 0);
 	CHECK(load(ramp_data(s)) != -1);
 	CHECK(ramp_connect(s, node, NULL) == 0 && ramp_transfer(s) == 0);
@@ -377,9 +341,7 @@ static void version(const char *mount, const char *node, const char *said)
 
 	CHECK(ramp_open(mount, &ramp) == 0);
 	CHECK(ramp_get(ramp, "old", 0, &s) == 0);
-	puts("mapped");
-	fflush(stdout);
-	CHECK(getchar() == '\n');
+	say_and_wait("mapped");
 	CHECK(ramp_migrate(s, node, NULL) == -EPROTO && strstr(ramp_error(), said));
 	CHECK(ramp_move_begin(ramp, ramp_id(s), node, NULL, &move) == 0);
 	CHECK(ramp_move_end(move) == -EPROTO);
@@ -398,9 +360,7 @@ static void listens(const char *mount)
 	struct ramp_watch *watch;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
-	puts("open");
-	fflush(stdout);
-	CHECK(getchar() == '\n');
+	say_and_wait("open");
 	CHECK(ramp_watch_begin(ramp, NULL, &watch) == 0);
 	ramp_watch_end(watch);
 	CHECK(ramp_watch_begin(ramp, NULL, &watch) == -EOPNOTSUPP && !watch);
@@ -410,9 +370,7 @@ static void listens(const char *mount)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_bus};
-
-	sigaction(SIGBUS, &action, NULL);
+	catch_bus();
 	if (argc == 5 && !strcmp(argv[1], "storm"))
 		storm(argv[2], argv[3], strtoull(argv[4], NULL, 10));
 	else if (argc == 4 && !strcmp(argv[1], "exec"))

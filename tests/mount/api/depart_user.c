@@ -22,40 +22,20 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "ramp.h"
 #include "ramp_heap.h"
+#include "user.h"
 
 #define CROWD 1024 /* watches of one user */
 
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "depart_user.c:%d: %s: %s\n", line, what, ramp_error());
-	exit(1);
-}
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			fail(__LINE__, #what);                                                     \
-	} while (0)
-
 static pthread_mutex_t between = PTHREAD_MUTEX_INITIALIZER; /* held within an operation */
-static _Thread_local sigjmp_buf out_of_touch;
-
-static void on_bus(int signo)
-{
-	(void)signo;
-	siglongjmp(out_of_touch, 1);
-}
 
 static void *counter(void *arg)
 {
@@ -116,14 +96,6 @@ static void follow(struct ramp_watch *watch, const char *how)
 	}
 }
 
-static uint64_t now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 static struct ramp_cluster *ramp;
 
 /* Rests between its calls: that counts nowhere. */
@@ -148,8 +120,7 @@ static void *steps(void *arg)
 	CHECK(m.prepare_us && m.prepare_us <= at[3] - at[2]);
 	CHECK(m.asked_us && m.window_us && m.asked_us + m.window_us <= at[5] - at[4]);
 	CHECK(m.rounds_us == 0);
-	puts("counted");
-	fflush(stdout);
+	say("counted");
 	return NULL;
 }
 
@@ -238,14 +209,13 @@ static void crowd(void)
 int main(int argc, char **argv)
 {
 	struct ramp_watch_options options = {.asked = 1};
-	struct sigaction action = {.sa_handler = on_bus};
 	struct ramp_segment *segment = NULL;
 	const char *how;
 	pthread_t thread;
 
 	if (argc != 4)
 		return fprintf(stderr, "depart_user: see depart_user.c\n"), 2;
-	sigaction(SIGBUS, &action, NULL);
+	catch_bus();
 	CHECK(ramp_open(argv[1], &ramp) == 0);
 	if (strcmp(argv[3], "last") == 0)
 		return last(argv[2]), 0;
@@ -254,8 +224,7 @@ int main(int argc, char **argv)
 	CHECK(ramp_watch_begin(ramp, &options, &watch) == 0);
 	if (strcmp(argv[3], "unmapped") != 0)
 		CHECK(ramp_get(ramp, argv[2], 0, &segment) == 0);
-	puts("hears");
-	fflush(stdout);
+	say("hears");
 	if (strcmp(argv[3], "heap") == 0)
 		return heap(segment), 0;
 	if (segment)

@@ -39,34 +39,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ramp.h"
-
-#define MIB (UINT64_C(1) << 20)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "steps_user.c:%d: %s: %s\n", line, what, ramp_error());
-	exit(1);
-}
-#define CHECK(what)                                                                                \
-	do {                                                                                       \
-		if (!(what))                                                                       \
-			fail(__LINE__, #what);                                                     \
-	} while (0)
-
-static _Thread_local sigjmp_buf out_of_touch;
-
-static void on_bus(int signo)
-{
-	(void)signo;
-	siglongjmp(out_of_touch, 1);
-}
-
-/* Returns the word there, or -1 where a touch is SIGBUS. */
-static int64_t load(const volatile uint64_t *at)
-{
-	return sigsetjmp(out_of_touch, 1) ? -1 : (int64_t)*at;
-}
+#include "user.h"
 
 /* Waits until this node's tables show it there. */
 static void shown_at(struct ramp_segment *s, const char *node)
@@ -79,7 +52,7 @@ static void shown_at(struct ramp_segment *s, const char *node)
 			return;
 		usleep(1000);
 	}
-	fail(__LINE__, "never shown there");
+	fail("never shown there");
 }
 
 /* Tries for as long as something of an earlier move is left. */
@@ -216,16 +189,12 @@ static void hold(const char *mount, const char *name, const char *node, bool pre
 
 	CHECK(ramp_open(mount, &ramp) == 0 && ramp_get(ramp, name, 0, &s) == 0);
 	CHECK(pthread_create(&thread, NULL, storer, ramp_data(s)) == 0);
-	puts("mapped");
-	fflush(stdout);
-	CHECK(getchar() == '\n');
+	say_and_wait("mapped");
 	rc = ramp_connect(s, node, NULL);
 	if (!rc && prepare)
 		rc = ramp_prepare(s);
 	if (!rc) {
-		puts("held");
-		fflush(stdout);
-		CHECK(getchar() == '\n');
+		say_and_wait("held");
 		rc = ramp_transfer(s);
 	}
 	stop = true;
@@ -245,8 +214,7 @@ static void receive(const char *mount, const char *pattern, int count)
 	volatile uint64_t *words;
 
 	CHECK(ramp_open(mount, &ramp) == 0 && ramp_watch_begin(ramp, &options, &watch) == 0);
-	puts("armed");
-	fflush(stdout);
+	say("armed");
 	for (int i = 0; i < count; i++) {
 		CHECK(ramp_receive(watch, 60000, 0, &s) == 0);
 		words = ramp_data(s);
@@ -274,14 +242,6 @@ static void fill(const char *mount, const char *name, uint64_t mib)
 		words[i] = i;
 	ramp_put(s);
 	ramp_close(ramp);
-}
-
-/* Says a word and waits for a line. */
-static void say_and_wait(const char *word)
-{
-	puts(word);
-	fflush(stdout);
-	CHECK(getchar() == '\n');
 }
 
 static void check_words(const uint64_t *words, uint64_t from, uint64_t bytes)
@@ -379,10 +339,9 @@ static void give_up(const char *mount, const char *name, bool zeros)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_bus};
+	struct sigaction action = {.sa_handler = on_alarm};
 
-	sigaction(SIGBUS, &action, NULL);
-	action.sa_handler = on_alarm;
+	catch_bus();
 	sigaction(SIGALRM, &action, NULL);
 	if (argc == 5 && !strcmp(argv[1], "walk"))
 		walk(argv[2], argv[3], argv[4]);
