@@ -27,6 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 #define PAGE	 4096u
 #define ACCESSES 1000u	 /* of a paced program, in a millisecond */
 #define TICK_NS	 100000u /* in which it makes a tenth of them */
@@ -61,14 +63,6 @@ static uint64_t began_ns;
 static atomic_int over;
 static __thread sigjmp_buf gone;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void nap(uint64_t ns)
 {
 	const struct timespec rest = {.tv_sec = (time_t)(ns / 1000000000u),
@@ -81,16 +75,6 @@ static void on_bus(int number)
 {
 	(void)number;
 	siglongjmp(gone, 1);
-}
-
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return *state = x;
 }
 
 static void map(const char *path)

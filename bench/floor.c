@@ -38,55 +38,20 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/kernel.h"
+
+#include "bench.h"
 
 #include <linux/userfaultfd.h>
 
 #define PAGE 4096u
 #define AT   ((uint8_t *)0x100000000000) /* the mapping's address in every process */
-
-static void must(int ok, const char *what)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int tmpfs_file(const char *huge, size_t bytes)
-{
-	char dir[] = "/tmp/rampfs-floor.XXXXXX", path[64], options[64];
-	int fd;
-
-	/* EINVAL: in a chroot whose root is no mount of its own. */
-	must(unshare(CLONE_NEWNS) == 0 &&
-		     (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 || errno == EINVAL),
-	     "mount namespace");
-	must(mkdtemp(dir) != NULL, dir);
-	snprintf(options, sizeof(options), "huge=%s,noswap", huge);
-	must(mount("floor", dir, "tmpfs", 0, options) == 0, "tmpfs");
-	snprintf(path, sizeof(path), "%s/f", dir);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	must(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0, path);
-	must(umount2(dir, MNT_DETACH) == 0 && rmdir(dir) == 0, dir);
-	return fd;
-}
 
 static uint8_t *map_at(void *at, int fd, size_t bytes)
 {
@@ -135,16 +100,6 @@ static int receive(int sock, void *bytes, size_t len, unsigned spin_us)
 		got += (size_t)n;
 	}
 	return 1;
-}
-
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return *state = x;
 }
 
 static uint32_t *shuffled(size_t n)

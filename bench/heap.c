@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
 #include "ramp_heap.h"
 
 #define BASE	((void *)0x200000000000)
@@ -54,9 +55,7 @@ static void *work(void *number)
 		unsigned char **at;
 		size_t size;
 
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
+		next_random(&random);
 		at = &live[random % pattern->live];
 		size = pattern->least + (random >> 32) % (pattern->most - pattern->least + 1);
 		give(*at);

@@ -23,6 +23,8 @@
 
 #include <ramp_container.hpp>
 
+#include "bench.h"
+
 using steady = std::chrono::steady_clock;
 using value = std::array<std::uint64_t, 16>; /* 128 bytes */
 using table = ramp::container<ramp::unordered_map<std::uint64_t, value>>;
@@ -117,9 +119,7 @@ static int use(const ramp::cluster &ramp, const char *name, double seconds, bool
 	double first_us = us_since(arrival), now_us = first_us;
 
 	for (unsigned i = 0; now_us < first_us + seconds * 1e6; i++) {
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
+		next_random(&random);
 		double begin_us = now_us;
 		value &found = t->find(random % entries)->second;
 		if (i % 2)

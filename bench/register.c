@@ -9,55 +9,22 @@
  * The file is one, so that many regions fit into little memory: the pages are pinned each time.
  */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <rdma/rdma_cma.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "bench.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define REGIONS	   64
 
-static void must(int ok, const char *what)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "register: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
 static double now_us(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-/* A file of a tmpfs that no path leads to. */
-static int file(const char *huge, size_t bytes)
-{
-	char dir[] = "/tmp/rampfs-register.XXXXXX", path[64], options[64];
-	int fd;
-
-	must(unshare(CLONE_NEWNS) == 0 &&
-		     (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 || errno == EINVAL),
-	     "mount namespace");
-	must(mkdtemp(dir) != NULL, dir);
-	snprintf(options, sizeof(options), "huge=%s,noswap", huge);
-	must(mount("register", dir, "tmpfs", 0, options) == 0, "tmpfs");
-	snprintf(path, sizeof(path), "%s/f", dir);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	must(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0, path);
-	must(umount2(dir, MNT_DETACH) == 0 && rmdir(dir) == 0, dir);
-	return fd;
+	return (double)now_ns() / 1e3;
 }
 
 /* Maps the file where huge pages can be mapped as such. */
@@ -127,7 +94,7 @@ int main(int argc, char **argv)
 	}
 	huge = strcmp(argv[3], "huge") == 0;
 	bytes = strtoul(argv[2], NULL, 10) << 20;
-	fd = file(huge ? "always" : "never", bytes);
+	fd = tmpfs_file(huge ? "always" : "never", bytes);
 	memset(map(fd, bytes, PROT_READ | PROT_WRITE), 7, bytes);
 	measure(domain(argv[1]), fd, bytes, count);
 	return 0;

@@ -26,6 +26,8 @@
 
 #include <ramp_container.hpp>
 
+#include "bench.h"
+
 /* ---- a partition of a hash table: Slope's "MP" ------------------------------------------------ */
 
 using partition = ramp::container<ramp::map<std::uint64_t, std::uint64_t>>;
@@ -81,9 +83,7 @@ static void work(partition &p, std::uint64_t size)
 	auto &map = *p;
 
 	for (unsigned i = 0; !over; i++) {
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
+		next_random(&random);
 		double at_s = now_s();
 		unsigned kind = i % kinds;
 

@@ -46,6 +46,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench.h"
+
 #define PAGE	     4096u
 #define RANDOM_LOADS 2000000u
 #define LOCAL_ROUNDS 2
@@ -57,28 +59,10 @@ static uint8_t *memory;
 static size_t bytes, used_bytes; /* mapped; stored to in the end */
 static __thread sigjmp_buf gone;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void on_bus(int number)
 {
 	(void)number;
 	siglongjmp(gone, 1);
-}
-
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	return *state = x;
 }
 
 static void map(const char *path, int flags, size_t make_bytes)
