@@ -61,11 +61,12 @@ cluster_stop() {
 	! anything_reported || exit 1
 	rm -f "$scratch"/?.log
 }
-# No program of a test outlives it, nor a mount, nor a sanitizer's report. A trap that does something
-# else first gives it the status: trap 'status=$?; ...; cluster_cleanup $status' EXIT
+# No program of a test outlives it, nor a mount, nor a sanitizer's report, and no daemon stays stopped. A trap
+# that does something else first gives it the status: trap 'status=$?; ...; cluster_cleanup $status' EXIT
 cluster_cleanup() {
 	local status=${1:-$?} log
 	trap - EXIT
+	pkill -CONT -f -- "rampfs --daemon .*$mnt/" || true
 	# shellcheck disable=SC2046
 	kill $(jobs -p) 2>/dev/null || true
 	[ "$status" = 0 ] || echo "--- it ends with status $status" >&2 # 130: by a signal

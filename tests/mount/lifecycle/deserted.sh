@@ -7,13 +7,6 @@
 . tests/lib/ending.sh
 export LC_ALL=C RAMPFS_QUIET=1
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
-wake_up() { # no process stays stopped
-	local status=$?
-	set +e
-	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
-	cluster_cleanup $status
-}
-trap wake_up EXIT
 pages=40000 rounds=0
 head -c $((pages * 4096)) /dev/urandom >"$scratch/random"
 byte=$(tail -c 4096 "$scratch/random" | od -An -tx1 -N 1 | tr -d ' ')

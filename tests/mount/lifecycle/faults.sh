@@ -18,14 +18,6 @@ refused_in() {
 	took_ms=$(((${EPOCHREALTIME/./} - since) / 1000))
 	[ $took_ms -ge $((from * 1000)) ] && [ $took_ms -le $((to * 1000)) ] || fail "took $took_ms ms, not $from to $to s: $*"
 }
-# No process stays stopped, whatever fails.
-wake_up() {
-	local status=$?
-	set +e
-	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
-	cluster_cleanup $status
-}
-trap wake_up EXIT
 cluster_start -n 3 -c 512M
 
 echo "a source that is silent: a read of its pages is EHOSTDOWN after 5 s, and works when it is back"

@@ -7,13 +7,6 @@
 export LC_ALL=C RAMPFS_QUIET=1
 is() { [ "$(xattr "$1" state 2>/dev/null)" = "$2" ]; }
 others() { kill "-$1" "$(daemon c)" "$(daemon d)"; }
-wake_up() { # no process stays stopped
-	local status=$?
-	set +e
-	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
-	cluster_cleanup $status
-}
-trap wake_up EXIT
 pages=2048
 holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/in" closed)
 # The command's exit status goes to $scratch/NAME.status, its output to $scratch/NAME.said

@@ -4,13 +4,6 @@
 export LC_ALL=C
 daemon() { pgrep -f -- "rampfs --daemon .*$mnt/$1\$"; }
 hung=""
-wake_up() {
-	local status=$?
-	# shellcheck disable=SC2086
-	[ -z "$hung" ] || kill -CONT $hung 2>/dev/null || true
-	cluster_cleanup $status
-}
-trap wake_up EXIT
 hang() { hung=$(daemon "$1") && kill -STOP "$hung"; }
 wake() { kill -CONT "$hung" && hung=""; }
 many=150

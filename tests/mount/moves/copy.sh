@@ -59,7 +59,6 @@ begin_copy() {
 	return 1
 }
 target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
-trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
 until begin_copy; do :; done
 for node in a c; do # its name and mode stay as they are meanwhile, on every node
 	same moving "$(xattr "$mnt/$node/a/g" state)" "its state on $node"

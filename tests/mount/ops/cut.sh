@@ -64,7 +64,6 @@ holder_program=(rampfs-run "$build/tests/pages" "$mnt/a/a/g")
 holder program
 ask program load 0 >"$scratch/before" # so it has the segment mapped
 target=$(pgrep -f "rampfs --daemon .*$mnt/b\$")
-trap 'status=$?; kill -CONT $target 2>/dev/null || true; cluster_cleanup $status' EXIT
 slow() { # 12 s; some pages now and then are enough for the copy to continue
 	chrt -f -p 10 $BASHPID
 	for ((i = 0; i < 12; i++)); do

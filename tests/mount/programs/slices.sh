@@ -15,14 +15,6 @@ slices() {
 	fi
 	[ $status = 0 ] || fail "slices.py $2 ended with $status"
 }
-# No process stays stopped, whatever fails.
-wake_up() {
-	local status=$?
-	set +e
-	pkill -CONT -f -- "rampfs --daemon .*$mnt/"
-	cluster_cleanup $status
-}
-trap wake_up EXIT
 cluster_start -n 2 -c 512M
 
 echo "it is short while a thread page faults, and the usual one after that; also for a thread that this thread has started"
