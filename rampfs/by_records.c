@@ -117,20 +117,6 @@ static ssize_t read_file(struct store *store, uint8_t bytes[MEMBERS_BYTES])
 	return n;
 }
 
-static int write_file(struct store *store, const uint8_t *bytes, size_t len)
-{
-	int fd = store_open_private(store, "members.new", O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	int rc = 0;
-
-	if (fd < 0)
-		return fd;
-	errno = ENOSPC; /* the cause of a short write */
-	if (write(fd, bytes, len) != (ssize_t)len)
-		rc = -errno;
-	close(fd);
-	return rc ? rc : store_rename_private(store, "members.new", "members");
-}
-
 void by_records_keep(struct store *store, struct meta *meta)
 {
 	struct member_list *list = calloc(1, sizeof(*list));
@@ -144,7 +130,7 @@ void by_records_keep(struct store *store, struct meta *meta)
 		rc = len ? 0 : -EMSGSIZE;
 	}
 	if (!rc && (read_file(store, old) != (ssize_t)len || memcmp(old, bytes, len) != 0))
-		rc = write_file(store, bytes, len);
+		rc = store_replace_private(store, "members", bytes, len);
 	if (rc)
 		log_warn("a start without the journal would not know the members as they are: %s",
 			 strerror(-rc));

@@ -134,24 +134,11 @@ static size_t start_encode(const struct statedir *dir, uint8_t *bytes)
 	return w.bad ? 0 : w.len;
 }
 
-static int start_write(struct store *store, const uint8_t *bytes, size_t len)
-{
-	int fd = store_open_private(store, "start.new", O_WRONLY | O_CREAT | O_TRUNC, 0600), rc = 0;
-
-	if (fd < 0)
-		return fd;
-	errno = ENOSPC; /* the cause of a short write */
-	if (write(fd, bytes, len) != (ssize_t)len)
-		rc = -errno;
-	close(fd);
-	return rc ? rc : store_rename_private(store, "start.new", "start");
-}
-
 void remembered_save(struct store *store, const struct statedir *dir)
 {
 	uint8_t *bytes = malloc(START_MAX);
 	size_t len = bytes ? start_encode(dir, bytes) : 0;
-	int rc = len ? start_write(store, bytes, len) : -ENOMEM;
+	int rc = len ? store_replace_private(store, "start", bytes, len) : -ENOMEM;
 
 	if (rc)
 		log_warn("the next daemon will need the files of %s: the store has no room for a "

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <search.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -410,9 +411,22 @@ int store_open_private(struct store *store, const char *name, int flags, mode_t 
 	return fd < 0 ? -errno : fd;
 }
 
-int store_rename_private(struct store *store, const char *from, const char *to)
+int store_replace_private(struct store *store, const char *name, const void *bytes, size_t len)
 {
-	return renameat(store->dir_fd, from, store->dir_fd, to) ? -errno : 0;
+	char next[NAME_MAX + 1];
+	int fd, rc = 0;
+
+	snprintf(next, sizeof(next), "%s.new", name);
+	fd = store_open_private(store, next, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0)
+		return fd;
+	errno = ENOSPC; /* the cause of a short write */
+	if (write(fd, bytes, len) != (ssize_t)len)
+		rc = -errno;
+	close(fd);
+	if (!rc && renameat(store->dir_fd, next, store->dir_fd, name))
+		rc = -errno;
+	return rc;
 }
 
 void store_space(struct store *store, struct store_space *space)

@@ -61,8 +61,9 @@ ramp_incarnation_t store_incarnation(struct store *store);
 /* Opens a file of the daemon's own in the store (saved INIT, backing ids), which lives as long as
    the store. `name` begins with a letter. Returns a descriptor (O_CLOEXEC) or -errno. */
 int store_open_private(struct store *store, const char *name, int flags, mode_t mode);
-/* Gives one of them the name of another, which goes. */
-int store_rename_private(struct store *store, const char *from, const char *to);
+/* Makes one of them, in place of the one that is there: a daemon that dies meanwhile leaves that as it was.
+   Returns 0 or -errno. */
+int store_replace_private(struct store *store, const char *name, const void *bytes, size_t len);
 struct store_space {
 	uint64_t capacity_bytes, used_bytes, free_bytes;
 };
