@@ -16,7 +16,7 @@
 
 A failed call raises rampfs.Error, an OSError with the library's words. Calls that wait let other
 threads run. A load of an element whose page has not come yet waits for it, and all of Python's threads
-with it. A touch of a segment that is on another node is SIGBUS, which ends Python: let go of its arrays
+with it; pull() waits for a range and lets them run. A touch of a segment that is on another node is SIGBUS, which ends Python: let go of its arrays
 first. A segment is unmapped when it is closed (or gone) and so are all its views and arrays.
 
 It calls libramp.so.1 (libramp(3)), which the environment variable RAMPFS_LIBRAMP may name.
