@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "message_name.h"
 #include "sim_rng.h"
 
 #define LINKS	  (NODES * (NODES - 1))
@@ -79,22 +80,10 @@ static const struct move *current; /* its result is being made */
 
 static void print_message(uint32_t number)
 {
-	static const char *const names[] = {
-		"?",
-		"PREVOTE",
-		"PREVOTE_ANSWER",
-		"VOTE",
-		"VOTE_ANSWER",
-		"APPEND",
-		"APPEND_ANSWER",
-		"SNAPSHOT",
-		"SNAPSHOT_ANSWER",
-		"TIMEOUT_NOW",
-	};
 	const struct raft_message *m = explore_message(number);
 
-	printf("%s %u -> %u term %llu index %llu/%llu commit %llu n %u%s", names[m->type], m->from,
-	       m->to, (unsigned long long)m->term, (unsigned long long)m->index,
+	printf("%s %u -> %u term %llu index %llu/%llu commit %llu n %u%s", message_name(m->type),
+	       m->from, m->to, (unsigned long long)m->term, (unsigned long long)m->index,
 	       (unsigned long long)m->log_term, (unsigned long long)m->leader_commit, m->n_entries,
 	       m->reject ? " reject" : "");
 }

@@ -19,6 +19,8 @@
 #include "meta/raft_log.h"
 #include "meta/raft_wire.h"
 
+#include "message_name.h"
+
 /* ---- fresh journals -------------------------------------------------------------------------- */
 
 /* The bytes of a new journal, by kind of cluster; made once a process by the real
@@ -183,23 +185,10 @@ static void hook_fatal(void *arg, const char *text)
 
 static void trace_message(struct sim_world *w, const char *what, const struct raft_message *m)
 {
-	static const char *const names[] = {
-		"?",
-		"PREVOTE",
-		"PREVOTE_ANSWER",
-		"VOTE",
-		"VOTE_ANSWER",
-		"APPEND",
-		"APPEND_ANSWER",
-		"SNAPSHOT",
-		"SNAPSHOT_ANSWER",
-		"TIMEOUT_NOW",
-	};
-
 	sim_trace(w,
 		  "%s %u -> %u %s term %llu index %llu/%llu hint %llu commit %llu seq %llu n %u "
 		  "offset %llu+%zu%s%s%s%s%s",
-		  what, m->from, m->to, names[m->type], (unsigned long long)m->term,
+		  what, m->from, m->to, message_name(m->type), (unsigned long long)m->term,
 		  (unsigned long long)m->index, (unsigned long long)m->log_term,
 		  (unsigned long long)m->hint, (unsigned long long)m->leader_commit,
 		  (unsigned long long)m->round, m->n_entries, (unsigned long long)m->offset, m->len,
