@@ -17,6 +17,7 @@
 
 #include "base/session.h"
 #include "fake_daemon.h"
+#include "lib/run_suite.h"
 
 static pid_t runner_pid;
 char dir[64], file[96], errors[96];
@@ -218,7 +219,6 @@ static void sweep(void)
 int driver_run(const char *name, TCase *tc)
 {
 	Suite *suite = suite_create(name);
-	SRunner *runner;
 	int failed;
 
 	runner_pid = getpid();
@@ -230,10 +230,7 @@ int driver_run(const char *name, TCase *tc)
 	tcase_add_checked_fixture(tc, prepare, clean_up);
 	tcase_set_timeout(tc, 90);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	sweep();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/ranges.h"
+#include "lib/run_suite.h"
 
 #define PAGE 4096u
 #define BASE UINT64_C(0x200000000000)
@@ -196,8 +197,6 @@ int main(void)
 {
 	Suite *suite = suite_create("ranges");
 	TCase *tc = tcase_create("table");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, prepare, NULL);
 	tcase_add_test(tc, ranges_stay_sorted_and_refuse_overlap);
@@ -209,9 +208,5 @@ int main(void)
 	tcase_add_test(tc, a_full_table_refuses_and_changes_nothing);
 	tcase_add_test(tc, random_counting_agrees_with_a_page_map);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

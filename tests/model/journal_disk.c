@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/run_suite.h"
 #include "meta/journal.h"
 #include "meta/journal_create.h"
 #include "meta/journal_dump.h"
@@ -170,8 +171,6 @@ int main(void)
 {
 	Suite *s = suite_create("journal_disk");
 	TCase *disk = tcase_create("disk");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(disk, setup, NULL);
 	tcase_set_timeout(disk, 60);
@@ -179,9 +178,5 @@ int main(void)
 	tcase_add_test(disk, what_a_failed_sync_left_is_made_durable_before_it_is_believed);
 	tcase_add_test(disk, a_journal_that_cannot_be_made_durable_is_not_opened);
 	tcase_add_test(disk, a_sync_that_fails_within_a_checkpoint_is_fatal);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s);
 }

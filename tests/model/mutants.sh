@@ -12,7 +12,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 : "${CC:=cc}"
-flags="-std=gnu11 -O1 -w -D_GNU_SOURCE -I$here -I$root/libramp"
+flags="-std=gnu11 -O1 -w -D_GNU_SOURCE -I$here -I$root/tests -I$root/libramp"
 small=-DRAFT_APPEND_MAX=2 # for the explorer, and all that is linked with it
 names() { # FOLDER/FILE.c... -> FILE...
 	for file; do basename "$file" .c; done

@@ -2,6 +2,7 @@
  * Nodes on a real device. See rdma_world.h.
  */
 #include "rdma_world.h"
+#include "lib/run_suite.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -177,14 +178,8 @@ void rdma_until(int reader, struct tp_conn *conn, const struct image *image, uin
 int rdma_run(TCase *tcase)
 {
 	Suite *suite = suite_create("rdma");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 150);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

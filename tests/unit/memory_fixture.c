@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/run_suite.h"
 #include "own_mounts.h"
 
 static char base[256];
@@ -138,12 +139,8 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 int memory_run(Suite *suite)
 {
-	SRunner *runner = srunner_create(suite);
-	int failed;
+	int failed = run_suite(suite);
 
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
 	nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }

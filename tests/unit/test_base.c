@@ -15,6 +15,7 @@
 #include "base/output.h"
 #include "base/size.h"
 #include "base/wire.h"
+#include "lib/run_suite.h"
 
 START_TEST(errors_are_wrapped_in_front)
 {
@@ -358,8 +359,6 @@ int main(void)
 {
 	Suite *suite = suite_create("base");
 	TCase *tc = tcase_create("base");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, errors_are_wrapped_in_front);
 	tcase_add_test(tc, errors_that_are_too_long_are_cut);
@@ -375,9 +374,5 @@ int main(void)
 	tcase_add_test(tc, log_lines_have_levels_in_the_journal_and_the_time_in_a_file);
 	tcase_add_test(tc, nothing_is_opened_as_an_output_that_is_closed);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

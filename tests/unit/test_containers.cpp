@@ -19,6 +19,7 @@
 
 extern "C" {
 #include "heap_fixture.h"
+#include "lib/run_suite.h"
 }
 
 static constexpr std::uint64_t MIB = 1 << 20;
@@ -447,8 +448,6 @@ int main()
 {
 	TCase *tcase = tcase_create("containers");
 	Suite *suite = suite_create("containers");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, containers_nested_in_one_another_go_to_the_next_process);
@@ -461,8 +460,5 @@ int main()
 	tcase_add_test(tcase, the_stateful_allocator_is_handed_down);
 	tcase_add_test(tcase, boost_containers);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

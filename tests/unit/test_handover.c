@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "lib/run_suite.h"
 #include "mount/handover.h"
 
 #define CONNECTION 0x1234
@@ -365,8 +366,6 @@ int main(void)
 {
 	Suite *suite = suite_create("handover");
 	TCase *tc = tcase_create("handover");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, init_answer_is_patched_for_resend);
@@ -384,9 +383,5 @@ int main(void)
 	tcase_add_test(tc, a_kill_leaves_whole_slots);
 	tcase_add_test(tc, deaths_of_one_request_in_a_row_are_counted);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

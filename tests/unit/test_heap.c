@@ -13,6 +13,7 @@
 
 #include "heap/layout.h"
 #include "heap_fixture.h"
+#include "lib/run_suite.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -588,8 +589,6 @@ int main(void)
 {
 	TCase *tcase = tcase_create("heap");
 	Suite *suite = suite_create("heap");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, each_size_has_a_class_that_fits);
@@ -612,8 +611,5 @@ int main(void)
 	tcase_add_test(tcase, a_debug_heap_works_as_any_other);
 	tcase_add_test(tcase, damage_to_any_record_is_found);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -18,6 +18,7 @@
 
 #include "heap/layout.h"
 #include "heap_fixture.h"
+#include "lib/run_suite.h"
 
 #define MIB   (UINT64_C(1) << 20)
 #define SIZE  (4 * MIB)
@@ -492,16 +493,11 @@ int main(void)
 {
 	TCase *tcase = tcase_create("heap_kill");
 	Suite *suite = suite_create("heap_kill");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, a_call_that_is_cut_off_after_any_instruction_has_happened_or_not,
 			    0, (int)(sizeof(stories) / sizeof(*stories)));
 	tcase_add_test(tcase, killed_at_random_moments);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

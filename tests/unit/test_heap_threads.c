@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "heap_fixture.h"
+#include "lib/run_suite.h"
 
 #define MIB	(UINT64_C(1) << 20)
 #define THREADS 4
@@ -103,15 +104,10 @@ int main(void)
 {
 	TCase *tcase = tcase_create("heap_threads");
 	Suite *suite = suite_create("heap_threads");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, threads_trade_blocks);
 	tcase_add_test(tcase, threads_trade_blocks_of_a_debug_heap);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 
 #include <check.h>
 
+#include "lib/run_suite.h"
 #include "transport/hello_io.h"
 
 #define DIALER_BYTES   137 /* OPEN and PROVE */
@@ -546,8 +547,6 @@ int main(void)
 {
 	Suite *suite = suite_create("hello");
 	TCase *tc = tcase_create("hello");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, both_prove_themselves);
 	tcase_add_test(tc, two_hellos_share_nothing);
@@ -568,9 +567,5 @@ int main(void)
 	tcase_add_test(tc, a_failed_hello_takes_nothing_more);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include <openssl/crypto.h>
 
 #include "base/hmac.h"
+#include "lib/run_suite.h"
 
 static void from_hex(const char *hex, uint8_t *bytes, size_t len)
 {
@@ -180,8 +181,6 @@ int main(void)
 {
 	Suite *suite = suite_create("hmac");
 	TCase *tc = tcase_create("hmac");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, openssl_that_gets_no_memory_is_an_error_and_no_crash);
@@ -190,9 +189,5 @@ int main(void)
 	tcase_add_test(tc, every_bit_counts);
 	tcase_add_test(tc, labels_give_different_keys);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

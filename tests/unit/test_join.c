@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/wire.h"
+#include "lib/run_suite.h"
 #include "transport/hello_io.h"
 #include "transport/peers/join.h"
 
@@ -386,11 +387,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite());
 }

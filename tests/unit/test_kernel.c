@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "lib/run_suite.h"
 
 #define PAGE  UINT64_C(4096)
 #define PAGES UINT64_C(16)
@@ -332,8 +333,6 @@ int main(void)
 {
 	Suite *s = suite_create("kernel");
 	TCase *c = tcase_create("kernel");
-	SRunner *runner;
-	int failed;
 
 	if (geteuid() != 0)
 		return 77;
@@ -347,9 +346,5 @@ int main(void)
 	tcase_add_test(c, who_may_not_hurry_is_told_once);
 	tcase_add_test(c, processors_are_those_that_may_be_used);
 	suite_add_tcase(s, c);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s);
 }

@@ -15,6 +15,7 @@
 
 #include "base/kernel.h"
 #include "base/loop.h"
+#include "lib/run_suite.h"
 
 static bool worked, came_back;
 
@@ -336,8 +337,6 @@ int main(void)
 {
 	Suite *suite = suite_create("loop");
 	TCase *tc = tcase_create("loop");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
 	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
@@ -346,9 +345,5 @@ int main(void)
 	tcase_add_test(tc, work_does_not_wait_behind_other_work_while_a_thread_can_be_had);
 	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

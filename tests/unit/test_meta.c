@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lib/run_suite.h"
 #include "meta/meta_core.h"
 #include "meta/raft_log.h"
 #include "meta/raft_wire.h"
@@ -928,12 +929,6 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
 	log_open("test_meta", 0, LOG_LEVEL_ERROR);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite());
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lib/run_suite.h"
 #include "meta_net.h"
 
 /* Makes the journal of a node that comes again, with the life that the cluster gave. */
@@ -152,12 +153,6 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
 	log_open("test_meta_again", 0, LOG_LEVEL_ERROR);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite());
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/wire.h"
+#include "lib/run_suite.h"
 #include "meta/command.h"
 #include "meta/journal.h"
 #include "meta/journal_create.h"
@@ -765,11 +766,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite());
 }

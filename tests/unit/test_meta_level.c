@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/run_suite.h"
 #include "meta/journal_dump.h"
 #include "meta/journal_format.h"
 #include "meta/meta_core.h"
@@ -410,8 +411,6 @@ int main(void)
 {
 	Suite *s = suite_create("meta_level");
 	TCase *tc = tcase_create("level");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, net_setup, net_teardown);
 	tcase_add_test(tc, the_level_waits_for_every_member);
@@ -423,9 +422,5 @@ int main(void)
 	tcase_add_test(tc, a_replica_stops_at_an_entry_of_a_newer_program);
 	tcase_add_test(tc, a_snapshot_of_a_higher_level_is_not_taken);
 	suite_add_tcase(s, tc);
-	runner = srunner_create(s);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(s);
 }

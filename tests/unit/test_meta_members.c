@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "lib/run_suite.h"
 #include "meta/command.h"
 #include "meta/meta_core.h"
 #include "meta_net.h"
@@ -624,12 +625,6 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
 	log_open("test_meta_members", 0, LOG_LEVEL_ERROR);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite());
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lib/run_suite.h"
 #include "meta_net.h"
 
 #define SEGMENTS 70 /* more than one read takes */
@@ -384,8 +385,6 @@ int main(void)
 {
 	Suite *suite = suite_create("meta_read");
 	TCase *tc = tcase_create("meta_read");
-	SRunner *runner;
-	int failed;
 
 	log_open("test_meta_read", 0, LOG_LEVEL_ERROR);
 	if (!let_allocations_fail()) {
@@ -402,9 +401,5 @@ int main(void)
 	tcase_add_test(tc, rows_are_read_and_take_no_part);
 	tcase_add_test(tc, a_damaged_copy_is_told_from_a_missing_one);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "base/rate.h"
 #include "base/throttle.h"
+#include "lib/run_suite.h"
 
 static struct throttle throttle;
 static uint64_t now_us;
@@ -224,8 +225,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("pace");
 	Suite *s = suite_create("pace");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, a_little_goes_through);
@@ -242,8 +241,5 @@ int main(void)
 	tcase_add_test(tc, what_is_put_back_can_be_taken_again);
 	tcase_add_test(tc, a_limit_of_nothing_or_nonsense_is_none);
 	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s);
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/run_suite.h"
 #include "mount/park.h"
 
 struct waiter {
@@ -358,8 +359,6 @@ int main(void)
 {
 	Suite *suite = suite_create("park");
 	TCase *tc = tcase_create("park");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_set_timeout(tc, 60);
@@ -375,9 +374,5 @@ int main(void)
 	tcase_add_test(tc, closing_drops_what_waits_and_what_comes);
 	tcase_add_test(tc, a_storm_of_changes_runs_each_to_its_end_once);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/run_suite.h"
 #include "transport/proto.h"
 
 #define BODY_MAX 4096
@@ -693,8 +694,6 @@ int main(void)
 {
 	Suite *suite = suite_create("proto");
 	TCase *tc = tcase_create("messages");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, comes_back_as_it_was, 0, N_KINDS);
 	tcase_add_loop_test(tc, cut_at_any_byte_is_refused, 0, N_KINDS);
@@ -707,9 +706,5 @@ int main(void)
 	tcase_add_test(tc, names_that_are_no_names_are_refused);
 	tcase_add_test(tc, altered_bytes_break_no_bound);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

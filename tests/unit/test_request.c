@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/run_suite.h"
 #include "mount/request.h"
 
 #define SECOND UINT64_C(1000)
@@ -179,8 +180,6 @@ int main(void)
 {
 	Suite *suite = suite_create("request");
 	TCase *tc = tcase_create("waiting");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, a_source_that_is_silent_is_given_up_after_five_seconds);
@@ -191,8 +190,5 @@ int main(void)
 	tcase_add_test(tc, a_copy_is_waited_for_to_its_end);
 	tcase_add_test(tc, who_is_killed_waits_for_no_copy);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/run_suite.h"
 #include "programs/proc/bounded.h"
 #include "programs/proc/search.h"
 
@@ -131,14 +132,9 @@ int main(void)
 {
 	TCase *tc = tcase_create("search");
 	Suite *s = suite_create("search");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, callers_that_come_meanwhile_share_the_next_look);
 	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s);
 }

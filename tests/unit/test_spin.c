@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/adaptive_poll.h"
+#include "lib/run_suite.h"
 
 static struct adaptive_poll adaptive;
 static uint64_t now_us;
@@ -189,8 +190,6 @@ int main(void)
 {
 	TCase *tc = tcase_create("spin");
 	Suite *s = suite_create("spin");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(tc, reset, NULL);
 	tcase_add_test(tc, what_comes_soon_is_polled_for);
@@ -202,8 +201,5 @@ int main(void)
 	tcase_add_test(tc, one_now_and_then_is_soon_forgotten);
 	tcase_add_test(tc, what_was_done_between_two_polls_is_no_yield);
 	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(s);
 }

@@ -16,6 +16,7 @@
 
 #include <check.h>
 
+#include "lib/run_suite.h"
 #include "transport/hello_io.h"
 #include "transport/tcp/tcp_wire.h"
 #include "transport_node.h"
@@ -1342,8 +1343,6 @@ int main(void)
 {
 	Suite *suite = suite_create("tcp");
 	TCase *tc = tcase_create("reads");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, data_of_many_sizes, 0, 2);
 	tcase_add_loop_test(tc, data_and_holes, 0, 2);
@@ -1372,9 +1371,5 @@ int main(void)
 	tcase_add_test(tc, a_source_that_ends);
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 
 #include <check.h>
 
+#include "lib/run_suite.h"
 #include "transport/transport.h"
 #include "transport_node.h"
 
@@ -135,17 +136,11 @@ int main(void)
 {
 	Suite *suite = suite_create("tcp_addresses");
 	TCase *tc = tcase_create("addresses");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, who_is_down_changes_nothing_for_others);
 	tcase_add_test(tc, an_address_that_fails_twice_at_once_is_left_once);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/trace.h"
+#include "lib/run_suite.h"
 
 #define ADDERS 4u
 #define ROUNDS 200 /* traces that threads fill together */
@@ -235,9 +236,6 @@ int main(void)
 	Suite *suite = suite_create("trace");
 	TCase *tc = tcase_create("trace");
 
-	SRunner *runner;
-	int failed;
-
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, steps_come_back_in_their_order_with_their_moments);
@@ -252,9 +250,5 @@ int main(void)
 	tcase_add_test(tc, it_lives_as_long_as_somebody_has_it);
 	tcase_add_test(tc, threads_fill_it_together_while_another_reads);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

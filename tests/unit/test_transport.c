@@ -11,6 +11,7 @@
 
 #include <check.h>
 
+#include "lib/run_suite.h"
 #include "transport/hello.h"
 #include "transport_node.h"
 
@@ -1099,8 +1100,6 @@ int main(void)
 {
 	Suite *suite = suite_create("transport");
 	TCase *tc = tcase_create("peers");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, up_both_ways);
 	tcase_add_test(tc, restart_with_another_incarnation);
@@ -1129,9 +1128,5 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	suite_add_tcase(suite, tc);
 	suite_add_tcase(suite, in_the_middle());
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }

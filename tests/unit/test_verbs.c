@@ -11,6 +11,7 @@
 #include <check.h>
 
 #include "fake_rdma.h"
+#include "lib/run_suite.h"
 #include "transport/verbs/proof.h"
 #include "verbs_world.h"
 
@@ -455,8 +456,6 @@ int main(void)
 {
 	Suite *suite = suite_create("verbs");
 	TCase *tc = tcase_create("verbs");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tc, covered_pages_are_read_without_the_source, 0, 2);
 	tcase_add_test(tc, a_span_ends_where_the_transport_changes);
@@ -480,8 +479,5 @@ int main(void)
 	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

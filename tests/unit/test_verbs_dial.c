@@ -11,6 +11,7 @@
 #include <check.h>
 
 #include "fake_rdma.h"
+#include "lib/run_suite.h"
 #include "transport/proto.h"
 #include "transport/verbs/message.h"
 #include "verbs_world.h"
@@ -237,8 +238,6 @@ int main(void)
 {
 	Suite *suite = suite_create("verbs_dial");
 	TCase *tc = tcase_create("verbs_dial");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tc, a_connection_that_is_not_made, 0, 8);
 	tcase_add_loop_test(tc, a_source_that_never_answers, 0, 2);
@@ -248,8 +247,5 @@ int main(void)
 	tcase_add_loop_test(tc, messages_that_are_lost, 0, 2);
 	tcase_add_test(tc, regions_of_another_life_or_connection);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 
 #include <check.h>
 
+#include "lib/run_suite.h"
 #include "transport/verbs/addresses.h"
 #include "transport/verbs/keys.h"
 #include "transport/verbs/message.h"
@@ -148,16 +149,11 @@ int main(void)
 {
 	Suite *suite = suite_create("verbs_parts");
 	TCase *tc = tcase_create("verbs_parts");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(tc, proofs);
 	tcase_add_test(tc, messages);
 	tcase_add_test(tc, regions_in_parts);
 	tcase_add_test(tc, addresses_are_used_once);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include <check.h>
 #include <errno.h>
 
+#include "lib/run_suite.h"
 #include "mount/facts.h"
 
 #define OWNER 2
@@ -70,15 +71,9 @@ int main(void)
 {
 	Suite *suite = suite_create("view");
 	TCase *tc = tcase_create("state");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, what_went_with_an_incarnation_is_lost);
 	tcase_add_test(tc, what_a_node_has_made_since_it_was_read_is_not_lost);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return run_suite(suite);
 }

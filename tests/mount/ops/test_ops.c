@@ -27,6 +27,7 @@
 
 #include "base/ids.h"
 #include "base/ioc.h"
+#include "lib/run_suite.h"
 
 #define NOBODY 65534
 #define MIB    (1 << 20)
@@ -1046,7 +1047,6 @@ int main(void)
 {
 	const char *mount_a = getenv("RAMPFS_A"), *mount_b = getenv("RAMPFS_B");
 	Suite *suite = suite_create("operations");
-	SRunner *runner;
 	int failed;
 
 	if (!mount_a || !mount_b) {
@@ -1063,10 +1063,7 @@ int main(void)
 	dirs[1] = here;
 	add_both(suite);
 	add_own(suite);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	failed = run_suite(suite);
 	rmdir(tmpfs_dir);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed;
 }
