@@ -8,6 +8,8 @@ user() { timeout -k 5 90 "${with[@]}" "$build/tests/api_user" "$@" 2>"$scratch/e
 
 echo "the example, from an installed tree, by pkg-config and by CMake"
 cmake --install "$built" --prefix "$scratch/installed" >"$scratch/install.log" || fail "$(tail "$scratch/install.log")"
+[ "$(readlink /sbin/mount.rampfs)" != "$scratch/installed/sbin/rampfs" ] || fail "mount -t rampfs of this machine leads to the test's tree"
+[ -x "$scratch/installed/sbin/mount.rampfs" ] || fail "no mount.rampfs in the installed tree"
 PKG_CONFIG_PATH=$(dirname "$(find "$scratch/installed" -name libramp.pc)")
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046
