@@ -56,7 +56,7 @@ refused "process $pid (depart_user) was asked to let go of it, and has not answe
 within 20 grep -q failed "$scratch/said"
 same "hears asked b connecting b ready b failed b: process $pid (depart_user) was asked to let go of it, and has not answered for 1000 ms" "$(said)" "the phases"
 refused "busy" mv "$mnt/c/a/x" "$mnt/c/b/"
-within 20 test "$(grep -c failed "$scratch/said")" = 2
+within 20 eval '[ "$(grep -c failed "$scratch/said")" = 2 ]'
 rampfs-migrate --force "$mnt/c/a/x" b
 within 20 grep -q "left b" "$scratch/said"
 ended
