@@ -200,6 +200,10 @@ done
 for page in ramp_heap ramp_containers; do
 	[ -s "$root/usr/share/man/man3/$page.3" ] || fail "$page(3) is not installed"
 done
+# man(1) finds each call by its name, and its page tells of it.
+for call in $(sed -nE 's/^(const |struct |unsigned )?[a-z0-9_]+ \**(ramp_[a-z_]+)\(.*/\2/p' libramp/include/ramp.h libramp/include/ramp_heap.h); do
+	grep -qw "$call" "$root/usr/share/man/man3/$call.3" || fail "$call(3) is not installed"
+done
 # For programs that are built elsewhere, pkg-config says all.
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name ramp-heap.pc)") && export PKG_CONFIG_PATH
 flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1 pkg-config --cflags --libs ramp-heap)

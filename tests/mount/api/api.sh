@@ -30,7 +30,7 @@ mkdir "$scratch/project"
 cat >"$scratch/project/CMakeLists.txt" <<'M'
 cmake_minimum_required(VERSION 3.25)
 project(hello C)
-find_package(ramp REQUIRED)
+find_package(ramp 0.1 REQUIRED)
 add_executable(hello hello.c)
 target_link_libraries(hello PRIVATE ramp::ramp)
 M
