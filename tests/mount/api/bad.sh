@@ -23,6 +23,10 @@ printf x >"$mnt/a/a/twin3"
 mv "$mnt/a/a/twin3" "$mnt/a/b/"
 wait $twins || fail "twins: $(cat "$scratch/err")"
 
+echo "four threads on one mount and one segment"
+user threads "$mnt/a" b
+same "" "$(ls "$mnt/a/a")" "segments that four threads left"
+
 echo "fork and exec with what is open, connected and armed"
 user exec "$mnt/a" b
 

@@ -4,6 +4,9 @@
  *	bad_user storm MOUNT OTHER-NODE MS
  *		makes every call again and again for that time; after each the segment's words are what
  *		was stored last
+ *	bad_user threads MOUNT OTHER-NODE
+ *		four threads make the calls on one mount, each on a segment of its own and on one that
+ *		all of them have
  *	bad_user exec MOUNT OTHER-NODE
  *		a child puts what its parent has connected, and the parent moves it; then the process
  *		executes itself with a receiver armed and a segment connected, of which nothing is left
@@ -100,13 +103,23 @@ static struct ramp_watch *armed(void)
 	return watch;
 }
 
+/* Returns whether it is the segment of that name. */
+static int is_named(void *name, const struct ramp_info *info)
+{
+	return strcmp(info->name, name) == 0;
+}
+
 /* Calls of which none may fail at all: their requests are sent again to the next daemon. */
 static void never_fails(int round)
 {
 	struct ramp_segment *s, *again;
+	struct ramp_cluster *opened;
+	struct ramp_last_move last;
 	struct ramp_watch *watch;
 	struct ramp_info info;
 	struct ramp_alloc what = {.name = "storm", .size = 2 * MIB, .extent = 64 * MIB};
+	char none[] = "none";
+	int rc;
 
 	CHECK(ramp_alloc(ramp, &what, &s) == 0);
 	words = ramp_data(s);
@@ -119,7 +132,15 @@ static void never_fails(int round)
 	CHECK(ramp_get_id(ramp, ramp_id(s), 0, &again) == 0);
 	ramp_put(s);
 	CHECK(words[0] == (uint64_t)round);
+	CHECK(ramp_open(ramp_mount(ramp), &opened) == 0);
+	CHECK(ramp_list(opened, ramp_node(ramp), is_named, none) == 0);
+	ramp_close(opened);
+	CHECK(ramp_last_move(ramp, ramp_id(again), &last) == -ENODATA);
+	CHECK(ramp_pull(again, 0, 0, 20000) == 0 && ramp_hint(again, 0, 0) == 0);
+	CHECK(ramp_give_up_rest(again, RAMP_ZEROS) == 0 && words[0] == (uint64_t)round);
 	watch = armed();
+	rc = ramp_quiesced(watch, ramp_id(again));
+	CHECK(rc == 0 || rc == -ESTALE);
 	CHECK(ramp_receive(watch, 1, 0, &s) < 0);
 	ramp_watch_end(watch);
 	ramp_put(again);
@@ -251,6 +272,60 @@ static void after_exec(const char *mount, const char *node, int files)
 	ramp_close(ramp);
 }
 
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define THREADS 4
+
+static struct ramp_segment *shared;
+
+static void *calls_of_a_thread(void *arg)
+{
+	struct ramp_segment *s, *also;
+	struct ramp_info info;
+	struct ramp_alloc what = {.name = arg, .size = MIB};
+	int rc;
+
+	for (int i = 0; i < 30; i++) {
+		CHECK(ramp_alloc(ramp, &what, &s) == 0 && !ramp_error()[0]);
+		((volatile uint64_t *)ramp_data(s))[i] = 1;
+		CHECK(ramp_get(ramp, "shared", 0, &also) == 0);
+		CHECK(ramp_data(also) == ramp_data(shared));
+		ramp_put(also);
+		CHECK(ramp_get(ramp, "none", 0, &also) == -ENOENT && !also);
+		CHECK(strstr(ramp_error(), "none"));
+		CHECK(ramp_list(ramp, NULL, is_named, arg) == 1);
+		CHECK(ramp_stat(shared, &info) == 0 && strcmp(info.name, "shared") == 0);
+		CHECK(ramp_pull(shared, 0, 0, 20000) == 0);
+		/* One of them has it connected. */
+		rc = ramp_connect(shared, other, NULL);
+		CHECK(rc == 0 || rc == -EISCONN || rc == -EBUSY || rc == -EINTR);
+		rc = ramp_abort(shared);
+		CHECK(rc == 0 || rc == -ENOTCONN);
+		ramp_put(s);
+		CHECK(ramp_free(ramp, NULL, arg) == 0);
+		((volatile uint64_t *)ramp_data(shared))[0]++;
+	}
+	return NULL;
+}
+
+static void threads(const char *mount, const char *node)
+{
+	static char names[THREADS][2] = {"0", "1", "2", "3"};
+	struct ramp_alloc what = {.name = "shared", .size = MIB};
+	pthread_t thread[THREADS];
+
+	other = node;
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_alloc(ramp, &what, &shared) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&thread[i], NULL, calls_of_a_thread, names[i]) == 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	ramp_put(shared);
+	CHECK(!maps_a_segment());
+	CHECK(ramp_free(ramp, NULL, "shared") == 0);
+	ramp_close(ramp);
+}
+
 /* ---- receivers ------------------------------------------------------------------------------- */
 
 static void never(const char *mount)
@@ -373,6 +448,8 @@ int main(int argc, char **argv)
 	catch_bus();
 	if (argc == 5 && !strcmp(argv[1], "storm"))
 		storm(argv[2], argv[3], strtoull(argv[4], NULL, 10));
+	else if (argc == 4 && !strcmp(argv[1], "threads"))
+		threads(argv[2], argv[3]);
 	else if (argc == 4 && !strcmp(argv[1], "exec"))
 		before_exec(argv[0], argv[2], argv[3]);
 	else if (argc == 5 && !strcmp(argv[1], "after"))
