@@ -90,11 +90,17 @@ static void refuse(struct ramp_watch *watch, int code, const char *why)
 
 /* 0: none for the program. */
 static const enum ramp_event_kind kinds[] = {
-	[SESSION_ARRIVED] = RAMP_ARRIVED, [SESSION_WHOLE] = RAMP_WHOLE,
-	[SESSION_LEFT] = RAMP_LEFT,	  [SESSION_HERE] = RAMP_ARRIVED,
-	[SESSION_ASKED] = RAMP_ASKED,	  [SESSION_CONNECTING] = RAMP_CONNECTING,
-	[SESSION_ALL_READY] = RAMP_READY, [SESSION_GAVE] = RAMP_GIVEN,
-	[SESSION_SETTLED] = RAMP_SETTLED, [SESSION_FAILED] = RAMP_FAILED,
+	[SESSION_ARRIVED] = RAMP_ARRIVED,
+	[SESSION_WHOLE] = RAMP_WHOLE,
+	[SESSION_LEFT] = RAMP_LEFT,
+	[SESSION_COMING] = RAMP_COMING,
+	[SESSION_HERE] = RAMP_ARRIVED,
+	[SESSION_ASKED] = RAMP_ASKED,
+	[SESSION_CONNECTING] = RAMP_CONNECTING,
+	[SESSION_ALL_READY] = RAMP_READY,
+	[SESSION_GAVE] = RAMP_GIVEN,
+	[SESSION_SETTLED] = RAMP_SETTLED,
+	[SESSION_FAILED] = RAMP_FAILED,
 };
 
 /* Returns true where it is an event for the program. */
@@ -111,8 +117,12 @@ static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
 			refuse(watch, (int)msg->result, msg->text);
 		return false;
 	}
-	if (msg->mode == SESSION_COMING && watch->receiving)
-		ahead_map(&watch->ahead, watch->link.ramp, msg);
+	if (msg->mode == SESSION_COMING) {
+		if (watch->receiving)
+			ahead_map(&watch->ahead, watch->link.ramp, msg);
+		if (!(watch->listen.flags & SESSION_PHASES))
+			return false;
+	}
 	if (msg->mode == SESSION_HERE &&
 	    !(watch->receiving && ahead_has(&watch->ahead, msg->segment)))
 		return false;
@@ -125,7 +135,8 @@ static bool watch_heed(struct ramp_watch *watch, const struct session_msg *msg,
 	event->size = msg->len;
 	*(msg->mode == SESSION_ASKED ? &event->within_ms : &event->lost) = msg->done;
 	event->result = -(int)msg->result;
-	memcpy(event->why, msg->text, sizeof(event->why));
+	if (msg->mode == SESSION_FAILED) /* COMING's text is for the library */
+		memcpy(event->why, msg->text, sizeof(event->why));
 	memcpy(event->node, msg->node, sizeof(event->node));
 	memcpy(event->name, msg->name, sizeof(event->name));
 	return event->kind != 0;

@@ -39,7 +39,7 @@
 extern "C" {
 #endif
 
-#define RAMP_API_VERSION 3 /* of this header; grows with each addition */
+#define RAMP_API_VERSION 4 /* of this header; grows with each addition */
 
 /* Names, in bytes without the NUL. */
 #define RAMP_API_NODE_MAX 63
@@ -302,6 +302,8 @@ enum ramp_event_kind {
 	RAMP_GIVEN,	 /* it is that node's; RAMP_LEFT follows when touching it here is SIGBUS */
 	RAMP_SETTLED,	 /* that node has every page: the memory here is given back */
 	RAMP_FAILED,	 /* it stays: `result`, `why` */
+	/* Only of a receiver that wants phases. */
+	RAMP_COMING, /* this node has room for it, and `node` still owns it: it arrives, or stays there */
 };
 
 struct ramp_event {
@@ -320,7 +322,7 @@ struct ramp_watch_options {
 	const char *pattern; /* of names, as of fnmatch(3); NULL: any name */
 	uint64_t id;	     /* 0: any segment */
 	int receive; /* not 0: it is a receiver: arrivals come to it, and to no other receiver */
-	int phases;  /* not 0: it hears of the steps of departures, too */
+	int phases; /* not 0: it hears of the steps of departures, too; a receiver also of RAMP_COMING */
 	int asked; /* not 0: the same, and it is asked (RAMP_ASKED) before a segment leaves that this
 			process has mapped */
 };

@@ -32,12 +32,13 @@ from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
            "AS_SET", "LAZY", "DEMAND", "COPY", "PRECOPY", "AUTO", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
-           "GIVEN", "SETTLED", "FAILED", "LastMove"]
+           "GIVEN", "SETTLED", "FAILED", "COMING", "LastMove"]
 
 AS_SET, LAZY, DEMAND, COPY, PRECOPY, AUTO = range(6)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
 ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED = "asked", "connecting", "ready", "given", "settled", "failed"
-_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED)
+COMING = "coming"
+_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED, COMING)
 
 _NODE, _NAME = 64, 256
 
@@ -184,8 +185,8 @@ class Info(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happened: kind is ARRIVED, WHOLE, LEFT or MISSED (ramp_receive(3)), or a phase of a departure
-    (ramp_departure(3))."""
+    """What happened: kind is ARRIVED, WHOLE, LEFT, MISSED or, of a receiver with phases, COMING (ramp_receive(3)), or a
+    phase of a departure (ramp_departure(3))."""
     kind: str
     id: int
     name: str
@@ -392,26 +393,31 @@ class Watch:
     def __init__(self, ramp, handle):
         self._ramp, self._handle = ramp, handle
 
+    def _open(self):
+        if self._handle is None:
+            raise ValueError("the watch is closed")
+        return self._handle
+
     def fileno(self):
         """Readable while there may be an event."""
-        return _lib.ramp_watch_fd(self._handle)
+        return _lib.ramp_watch_fd(self._open())
 
     def next(self, timeout=None):
         """The next event; TimeoutError where there is none in `timeout` seconds."""
         event = _Event()
-        _check(_lib.ramp_watch_next(self._handle, -1 if timeout is None else int(timeout * 1000), event))
+        _check(_lib.ramp_watch_next(self._open(), -1 if timeout is None else int(timeout * 1000), event))
         return Event._of(event)
 
     def receive(self, timeout=None, read_only=False):
         """The next segment that arrives, mapped; TimeoutError where there is none in `timeout` seconds."""
         out = _P()
-        _check(_lib.ramp_receive(self._handle, -1 if timeout is None else int(timeout * 1000), int(read_only), out))
+        _check(_lib.ramp_receive(self._open(), -1 if timeout is None else int(timeout * 1000), int(read_only), out))
         return Segment(self._ramp, out.value)
 
     def quiesced(self, id):
         """Answers ASKED for the segment of that number: it may leave. Error with EAGAIN: a call of its heap has
         not returned yet."""
-        _check(_lib.ramp_quiesced(self._handle, id))
+        _check(_lib.ramp_quiesced(self._open(), id))
 
     def __iter__(self):
         return self

@@ -154,7 +154,11 @@ def received(a, b):
         with a.alloc(name, 4096) as segment:
             segment.view()[:3] = name.encode()
             number = segment.id
+        if name == "out":
+            by_id = b.events(id=number, receive=True)
         a.move(number, "b").wait()  # one process has one node's mapping of it at a time
+    with by_id, by_id.receive(20) as segment:
+        assert segment.name == "out", segment.name
     thread.join()
     assert got == [("in1", b"in1"), ("in2", b"in2"), "none"], got
     for name in "in1", "in2", "out":
@@ -170,8 +174,8 @@ async def events(a, b):
             if len(seen) == count:
                 return seen
 
-    with a.alloc("told", 4096), a.events() as at_a, b.events("to*") as at_b:
-        hearers = asyncio.gather(hear(at_a, 1), hear(at_b, 2))
+    with a.alloc("told", 4096), a.events() as at_a, b.events("to*", receive=True, phases=True) as at_b:
+        hearers = asyncio.gather(hear(at_a, 1), hear(at_b, 3))
         await asyncio.sleep(0)
         ticks = 0
 
@@ -185,8 +189,14 @@ async def events(a, b):
         at_a_seen, at_b_seen = await asyncio.wait_for(hearers, 60)
         ticking.cancel()
     assert at_a_seen == [("left", "told", "b")], at_a_seen
-    assert at_b_seen == [("arrived", "told", "a"), ("whole", "told", "a")], at_b_seen
+    assert at_b_seen == [("coming", "told", "a"), ("arrived", "told", "a"), ("whole", "told", "a")], at_b_seen
     assert ticks > 1
+    for call in at_b.next, at_b.receive, at_b.fileno, lambda: at_b.quiesced(1):
+        try:
+            call()
+            raise AssertionError("a closed watch was used")
+        except ValueError:
+            pass
     a.free("told", node="b")
 
 
