@@ -284,6 +284,7 @@ EXPORT int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_o
 	if (options) {
 		watch->listen.segment = options->id;
 		watch->listen.flags = (options->receive ? SESSION_ARM : 0) |
+				      (options->demand ? SESSION_DEMAND : 0) |
 				      (options->phases ? SESSION_PHASES : 0) |
 				      (options->asked ? SESSION_PHASES | SESSION_ASKS : 0);
 		if (options->pattern)

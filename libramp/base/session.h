@@ -180,7 +180,8 @@
  *
  *   -> LISTEN{segment, flags, name}   segment: 0: any; name: a pattern of fnmatch(3), empty: any;
  *               flags: SESSION_ARM: arrivals that match come to this connection, and to no other
- *               one that is armed; SESSION_PHASES: it hears of ASKED to FAILED, too; SESSION_ASKS:
+ *               one that is armed; SESSION_DEMAND: pages of what it hears of so, and its user
+ *               owns, are not prefetched; SESSION_PHASES: it hears of ASKED to FAILED, too; SESSION_ASKS:
  *               a segment that its process has mapped leaves only after its QUIESCED
  *   <- EVENT{result, mode, segment, len, done, all, node, name, text}   mode: enum session_event.
  *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
@@ -292,6 +293,7 @@ enum session_type {
 #define SESSION_MORE	  (1u << 17) /* BATCH: more segments follow */
 /* MIGRATE, CONNECT: as the segment or the mount says, not as `mode` */
 #define SESSION_UNSAID (1u << 18)
+#define SESSION_DEMAND (1u << 19) /* LISTEN: pages of what arrives are not prefetched */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */

@@ -325,6 +325,10 @@ struct ramp_watch_options {
 	int phases; /* not 0: it hears of the steps of departures, too; a receiver also of RAMP_COMING */
 	int asked; /* not 0: the same, and it is asked (RAMP_ASKED) before a segment leaves that this
 			process has mapped */
+	/* Of a receiver, not 0: pages of what it receives come as they are touched, pulled (ramp_pull) or
+	   hinted at, and not in the background, as if it had been moved by RAMP_DEMAND. Only of segments of its
+	   user (root: of all), from the connect on, and not where the move waits for every page. */
+	int demand;
 };
 
 /*

@@ -72,7 +72,7 @@ class _Event(_c.Structure):
 
 class _WatchOptions(_c.Structure):
     _fields_ = [("pattern", _c.c_char_p), ("id", _c.c_uint64), ("receive", _c.c_int), ("phases", _c.c_int),
-                ("asked", _c.c_int)]
+                ("asked", _c.c_int), ("demand", _c.c_int)]
 
 
 class _LastMove(_c.Structure):
@@ -516,17 +516,18 @@ class Ramp:
         _check(_lib.ramp_move_begin(self._open(), number, _encode(node), options, out))
         return Move(self, out.value)
 
-    def events(self, pattern=None, id=0, receive=False, phases=False, asked=False):
+    def events(self, pattern=None, id=0, receive=False, phases=False, asked=False, demand=False):
         """A watch of what happens here to segments of that name or number. phases: with the phases of departures;
-        asked: and a segment that is mapped here leaves only after quiesced()."""
+        asked: and a segment that is mapped here leaves only after quiesced(); demand: of a receiver, pages come as they are
+        touched or pulled, not in the background."""
         out = _P()
-        _check(_lib.ramp_watch_begin(self._open(), _WatchOptions(_encode(pattern), id, int(receive), int(phases), int(asked)),
-                                    out))
+        options = _WatchOptions(_encode(pattern), id, int(receive), int(phases), int(asked), int(demand))
+        _check(_lib.ramp_watch_begin(self._open(), options, out))
         return Watch(self, out.value)
 
-    def receive(self, pattern=None, timeout=None, read_only=False):
+    def receive(self, pattern=None, timeout=None, read_only=False, demand=False):
         """Yields each segment that arrives, mapped; ends after `timeout` seconds without one."""
-        with self.events(pattern, receive=True) as watch:
+        with self.events(pattern, receive=True, demand=demand) as watch:
             while True:
                 try:
                     yield watch.receive(timeout, read_only)

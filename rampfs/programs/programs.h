@@ -397,6 +397,8 @@ struct programs_event {
 /* Tells it to all subscribers that may hear of it. LEFT and FAILED end what programs_ask began.
    Control loop. */
 void programs_announce(struct programs *programs, const struct programs_event *event);
+/* Returns whether the receiver that hears of that segment wants its pages on demand alone. Control loop. */
+bool programs_wants_demand(struct programs *programs, const struct programs_event *coming);
 /* Asks (ASKED) each program that wants to be asked and has that segment mapped, once. Control
    loop. */
 void programs_ask(struct programs *programs, const struct programs_event *event);

@@ -38,7 +38,7 @@ struct subscriber {
 	struct session_conn *conn;
 	ramp_segment_t id; /* 0: any */
 	char pattern[RAMP_NAME_MAX + 1];
-	bool armed, phases, asks;
+	bool armed, phases, asks, demand;
 	LIST_HEAD(, asked_of) asked;
 	gid_t *groups; /* supplementary ones, from when it connected */
 	size_t n_groups;
@@ -164,6 +164,17 @@ void programs_announce(struct programs *p, const struct programs_event *event)
 	}
 }
 
+/* Prefetch frees the source's memory: only the owner of a segment, and root, may do without. */
+bool programs_wants_demand(struct programs *p, const struct programs_event *coming)
+{
+	const struct subscriber *s;
+
+	TAILQ_FOREACH (s, &p->subscribers, link)
+		if (s->armed && hears(s, coming))
+			return s->demand && (s->conn->uid == 0 || s->conn->uid == coming->uid);
+	return false;
+}
+
 /* ---- asking --------------------------------------------------------------------------------- */
 
 static bool has_mapped(struct programs *p, const struct subscriber *s, ramp_segment_t id)
@@ -283,6 +294,7 @@ struct subscriber *subscriber_begin(struct programs *p, struct session_conn *con
 	s->armed = listen->flags & SESSION_ARM;
 	s->phases = listen->flags & SESSION_PHASES;
 	s->asks = listen->flags & SESSION_ASKS;
+	s->demand = listen->flags & SESSION_DEMAND;
 	LIST_INIT(&s->asked);
 	memcpy(s->pattern, listen->name, sizeof(s->pattern));
 	if (s->armed && is_taken(p, listen))

@@ -85,7 +85,7 @@ static void prefetch_all_answered(void *arg, int result, const char *text)
 }
 
 /* Makes a request to move the segment to where it is, which waits for all of its pages: so the
-   target prefetches them. */
+   target prefetches them, also where its receiver would do without. */
 void given_prefetch_all(struct move *m)
 {
 	struct migrate_request request = {
@@ -96,7 +96,7 @@ void given_prefetch_all(struct move *m)
 	};
 	struct segment_row row;
 
-	if (!m->demand_only || meta_segment(m->t->meta, m->id, &row) || row.node != m->peer)
+	if (meta_segment(m->t->meta, m->id, &row) || row.node != m->peer)
 		return;
 	memcpy(request.dst_name, row.name, sizeof(request.dst_name));
 	move_request_post(m->t, &request, prefetch_all_answered, NULL);

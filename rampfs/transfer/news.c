@@ -47,6 +47,14 @@ void news_tell(struct move *m, enum session_event kind)
 	programs_announce(m->t->programs, &event);
 }
 
+bool news_coming(struct move *m)
+{
+	struct programs_event event = news_event(m, SESSION_COMING);
+
+	programs_announce(m->t->programs, &event);
+	return programs_wants_demand(m->t->programs, &event);
+}
+
 void news_ask(struct move *m)
 {
 	struct programs_event event = news_event(m, SESSION_ASKED);

@@ -10,6 +10,9 @@
 /* Tells subscribers of this node what has become of the move's segment. A segment of which the
    tables know nothing any more is told of to programs that were asked alone. Control loop. */
 void news_tell(struct move *m, enum session_event kind);
+/* Tells the receiver that the move's segment is coming. Returns whether it wants the pages on demand alone. Control
+   loop. */
+bool news_coming(struct move *m);
 /* Asks the programs of this node that want to be asked before the move's segment leaves. */
 void news_ask(struct move *m);
 

@@ -106,7 +106,7 @@ static void reserved(struct move *m)
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
-	news_tell(m, SESSION_COMING);
+	m->demand_only |= news_coming(m);
 }
 
 bool target_is_reserved(const struct move *m)

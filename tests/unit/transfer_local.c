@@ -283,6 +283,13 @@ void programs_announce(struct programs *programs, const struct programs_event *e
 	(void)event;
 }
 
+bool programs_wants_demand(struct programs *programs, const struct programs_event *coming)
+{
+	(void)programs;
+	(void)coming;
+	return false;
+}
+
 void programs_ask(struct programs *programs, const struct programs_event *event)
 {
 	(void)programs;

@@ -166,6 +166,27 @@ def received(a, b):
     assert not list(b.receive("none", timeout=0.05))
 
 
+def on_demand(a, b):
+    """A receiver may do without prefetch; not where the move waits for every page."""
+    for whole in False, True:
+        with a.alloc("wanted", 8 << 20) as segment:
+            segment.array()[:] = 7
+            number = segment.id
+        with b.events("want*", receive=True, demand=True) as watch:
+            a.move(number, "b", wait_whole=whole).wait()
+            segment = watch.receive(20)
+        time.sleep(0.3)
+        assert segment.stat().resident == (8 << 20 if whole else 0), (whole, segment.stat())
+        segment.hint(0)
+        segment.pull(1 << 20, 8192, timeout=20)
+        deadline = time.monotonic() + 20
+        while segment.stat().state != "stable" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert segment.stat().resident == 8 << 20 and int(segment.array().sum()) == 7 * (8 << 20)
+        segment.close()
+        a.free("wanted", node="b")
+
+
 async def events(a, b):
     async def hear(watch, count):
         seen = []
@@ -208,6 +229,7 @@ def main():
         pulls(a, b)
         received(a, b)
         in_steps(a, b)
+        on_demand(a, b)
         asyncio.run(events(a, b))
         deadline = time.monotonic() + 20
         while a.segments() and time.monotonic() < deadline:
