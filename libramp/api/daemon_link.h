@@ -14,7 +14,9 @@
 #include "handle.h"
 
 #define LINK_OTHER_VERSION "its daemon speaks another version of the protocol"
-#define LINK_SILENT	   3 /* connections that ended without a word, until the daemon is an older one */
+/* Connections that ended without a word, until the daemon is an older one. One that is killed again and again
+   has answered once before. */
+#define LINK_SILENT 10
 
 struct daemon_link {
 	struct ramp_cluster *ramp; /* a reference */

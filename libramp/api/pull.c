@@ -26,7 +26,6 @@
 
 #define EXPORT	__attribute__((visibility("default")))
 #define AWAY_MS 10000u /* without a daemon */
-#define SILENT	3      /* connections that ended without a word, until the daemon is an older one */
 
 struct ramp_pulling {
 	const char *call; /* of the API */
@@ -66,7 +65,7 @@ static void pulling_ask_again(struct ramp_pulling *pulling)
 {
 	int rc;
 
-	if (pulling->silent >= SILENT) {
+	if (pulling->silent >= LINK_SILENT) {
 		pulling_end_with(pulling, -ENOTSUP,
 				 "its daemon is of an older version, which does not do that");
 		return;

@@ -7,7 +7,7 @@
  * How it fails: where the daemon hangs up, the next one is asked, for as long as it takes. What
  * happened in between is not told, so the watch tells RAMP_MISSED. A segment that was pulled then is
  * told of again by the new daemon; the epoch of its attempt says so. A daemon that hangs up without a
- * word again and again does not know LISTEN; one that does so once may have been killed.
+ * word again and again does not know LISTEN; one that does so a few times may have been killed.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -93,7 +93,7 @@ while True:
     n += 1
     if kind == "version":
         program.send(struct.pack("<HH", 2, 18) + b"of a later version")
-    elif n == 2: # the others hang up without a word
+    elif n == 7: # the others hang up without a word
         daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         daemon.connect(real)
         daemon.send(asked)
@@ -120,7 +120,7 @@ in_its_place() {
 	kill $other
 }
 in_its_place version version "$mnt/a" b "speaks another version"
-echo "a daemon that hangs up once without a word is asked again; one that always does is of an older version"
+echo "a daemon that hangs up six times without a word is asked again; one that always does is of an older version"
 in_its_place older listen "$mnt/a"
 
 echo "moved back by its receiver before its arrival is committed: the leader is stopped, and the others need a new one"
