@@ -390,6 +390,30 @@ START_TEST(regions_are_asked_for_beside_the_hello)
 }
 END_TEST
 
+/* Nothing is registered while programs store into the segment; what they have left is read over RDMA all the same, by
+   the connection of the rounds or another one. */
+START_TEST(there_are_regions_after_the_rounds)
+{
+	atomic_store(&live, true);
+	atomic_store(&live_looks, 0);
+	world_begin(TRANSPORT_AUTO, TRANSPORT_AUTO);
+	link_to_source(TP_PREFETCH);
+	read_pages(0, 1);
+	wait_until((is_rdma(), atomic_load(&live_looks)));
+	ck_assert_uint_eq(fake_rdma.regions, 0);
+	if (_i) {
+		t.tp->ops->close(conn);
+		link_to_source(TP_PREFETCH);
+		read_pages(0, 1);
+	}
+	atomic_store(&live, false);
+	wait_until(is_rdma());
+	read_pages(0, 16);
+	ck_assert_uint_eq(figures(&t, 1).reads, 1);
+	world_end();
+}
+END_TEST
+
 /* The reader need not wait for the registration of a large chunk: the first one is of 2 MiB. */
 START_TEST(the_first_chunk_is_small)
 {
@@ -475,6 +499,7 @@ int main(void)
 	tcase_add_test(tc, a_port_that_is_taken);
 	tcase_add_loop_test(tc, a_connection_that_is_expected, 0, 2);
 	tcase_add_test(tc, regions_are_asked_for_beside_the_hello);
+	tcase_add_loop_test(tc, there_are_regions_after_the_rounds, 0, 2);
 	tcase_add_test(tc, the_first_chunk_is_small);
 	tcase_add_test(tc, regions_go_when_the_reader_has_them);
 	tcase_add_test(tc, a_request_that_proves_nothing);

@@ -49,12 +49,17 @@ static void image_done(void *arg, const void *data, size_t len, size_t left)
 	(void)left;
 }
 
+atomic_bool live;
+atomic_uint live_looks;
+
 static int image_next_run(void *arg, uint64_t from, uint64_t *offset, uint64_t *len)
 {
 	uint64_t page = from / PAGE;
 
 	(void)arg;
-	if (page >= PAGES)
+	if (atomic_load(&live))
+		atomic_fetch_add(&live_looks, 1);
+	if (page >= PAGES || atomic_load(&live))
 		return 0;
 	if (in_hole(page))
 		page = HOLE + 16;

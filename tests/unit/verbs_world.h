@@ -17,7 +17,9 @@ extern struct tp_key key;
 extern uint8_t *dst; /* where reads land, page by page */
 extern struct tp_conn *conn;
 extern struct ramp_err err;
-extern bool no_hole; /* all of it is data; set before world_begin */
+extern bool no_hole;	       /* all of it is data; set before world_begin */
+extern atomic_bool live;       /* programs store into it: no run of it may be registered */
+extern atomic_uint live_looks; /* for such runs, while it is live */
 
 /* Returns how many threads this process has more than before world_begin. */
 unsigned threads(void);

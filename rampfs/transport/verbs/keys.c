@@ -90,7 +90,7 @@ bool keys_told(struct keys_entry *entry, const struct message_regions *told)
 		memcpy(entry->regions + entry->n, more, (told->n - skip) * sizeof(*more));
 		entry->n += told->n - skip;
 	}
-	if (told->whole && entry->n == told->first + told->n)
+	if (told->whole && entry->n && entry->n == told->first + told->n)
 		entry->ask_ms = UINT64_MAX;
 	return true;
 }

@@ -39,7 +39,7 @@ struct keys_entry *keys_add(struct keys *keys, const struct tp_key *key);
 /* Notes that the entry is asked for at `now_ms`, and when to do so again. */
 void keys_asked(struct keys_entry *entry, uint64_t now_ms);
 /* Takes regions that were told, in the order of their numbers: those that are here are skipped. False: some before
-   them are missing (or there is no memory), and they are asked for again. */
+   them are missing (or there is no memory), and they are asked for again. So are those of a key that has none (yet). */
 bool keys_told(struct keys_entry *entry, const struct message_regions *told);
 /* Returns the region that covers `offset`, or NULL: then *gap is how many bytes of `len` come before
    the next one. */

@@ -4,6 +4,7 @@
  *   IDLE    -> WANTED   [regions_wanted]    a reader has asked
  *   WANTED  -> BUSY     [regions_work]      the worker registers chunk after chunk
  *   BUSY    -> WHOLE    [regions_work]      every run has been tried
+ *   WHOLE   -> IDLE     [regions_work]      there was none: it is live, perhaps, and is looked at again
  *   WANTED, BUSY, WHOLE -> IDLE  [regions_drop]  the device is gone
  *   any     -> removed  [regions_remove]    not while the worker is in one step of it
  *
@@ -407,6 +408,8 @@ static void regions_work(struct regions *regions, struct exported *exported)
 	log_debug("segment %" PRIu64 ": %u regions for node %u", exported->key.segment, exported->n,
 		  exported->reader);
 	regions_tell_all(regions, exported, 0);
+	if (found == 0 && exported->from == 0)
+		regions_go(exported, REGIONS_WHOLE, REGIONS_IDLE);
 }
 
 static struct exported *regions_next(struct regions *regions)

@@ -6,7 +6,8 @@
  * copy, when the source has frozen it: from then on no page of the segment changes here, and none is
  * cut, until the export ends. So that is when registering begins: a registration keeps the pages
  * that were there when it was made, and a hole punched and written again before would be read with
- * its old bytes.
+ * its old bytes. A reader that asks before, in the rounds of a pre-copy, is told that there are none, and may ask
+ * again.
  *
  * Thread-safety: any thread, except where stated.
  */
