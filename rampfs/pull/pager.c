@@ -122,14 +122,18 @@ static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter 
 }
 
 /* Resolves a page fault of a page that is LOCAL. A hole gets its page now, as the kernel would have
-   done without a userfaultfd. */
+   done without a userfaultfd. LOCAL ones behind it are mapped, too: after a pre-copy nearly all are, and each would be
+   a page fault until the last one has come. */
 static void resolve_local(struct pulled *pulled, uint64_t page, const struct fault_waiter *waiter)
 {
+	enum page_state state;
+	uint64_t run = pages_run(pulled->seg, page, AROUND_PAGES, &state);
+
 	if (make_room(pulled, page, 1) == -ENOSPC) {
 		poison_no_room(pulled, page);
 		return;
 	}
-	resolve_page_fault(pulled, waiter, waiter->addr, page, 1, true);
+	resolve_page_fault(pulled, waiter, waiter->addr, page, state == PAGE_LOCAL ? run : 1, true);
 }
 
 /* Returns how many pages a page fault at `page` gets: doubled where the last one of a stream ended

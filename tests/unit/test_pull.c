@@ -87,6 +87,24 @@ START_TEST(a_page_fault_brings_its_page_and_no_other)
 }
 END_TEST
 
+/* As after a pre-copy, where nearly all pages are there and none is mapped. */
+START_TEST(a_page_fault_of_what_is_there_maps_what_is_behind_it)
+{
+	struct pull_status before, after;
+
+	world_open_with(&w, 4 * MIB, true, false);
+	ck_assert_int_eq(want_wait(0, 64), 0);
+	ck_assert_int_eq(madvise(w.t_programs.map, 64 * PAGE, MADV_DONTNEED), 0);
+	pull_status(w.t_pull, &before);
+	for (uint64_t page = 0; page < 64; page++)
+		ck_assert(world_page_is(w.t_programs.map + page * PAGE, page));
+	pull_status(w.t_pull, &after);
+	ck_assert_uint_le(after.faults - before.faults, 8);
+	ck_assert_uint_eq(after.demand_pages, before.demand_pages);
+	world_close(&w);
+}
+END_TEST
+
 /* How many of the file's huge pages have a first page that is cleared, or more. */
 static uint64_t cleared(const uint8_t *map, uint64_t size)
 {
@@ -577,6 +595,7 @@ static Suite *suite(void)
 	tcase_add_test(c, prefetch_brings_everything);
 	tcase_add_test(c, nothing_missing_finishes_at_once);
 	tcase_add_test(c, a_page_fault_brings_its_page_and_no_other);
+	tcase_add_test(c, a_page_fault_of_what_is_there_maps_what_is_behind_it);
 	tcase_add_test(c, room_is_cleared_ahead_of_page_faults);
 	tcase_add_test(c, sequential_faults_grow_and_end_the_pull);
 	tcase_add_loop_test(c, no_read_crosses_a_change_of_transport, 0, 8);
