@@ -17,7 +17,7 @@ struct source_rounds {
 	struct seg_layout layout; /* at the last look */
 	uint64_t watched_us;	  /* S_WEIGHING: since when; then for how long */
 	uint64_t asked_us;	  /* when the round was asked for */
-	uint64_t all, pages;	  /* that the first round, and the one before, asked for */
+	uint64_t data, pages;	  /* that the first round, and the one before, asked for */
 	uint64_t done;		  /* how many of this round the target has */
 	uint32_t parts;		  /* STOREDs that name the pages of this round */
 	unsigned stuck;		  /* rounds in a row that were not much smaller */

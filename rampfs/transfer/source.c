@@ -196,6 +196,8 @@ void source_look(struct move *m)
 		source_connecting_look(m);
 	else if (m->state == S_CONNECTED)
 		hold_look(m);
+	else if (m->state == S_WEIGHING || m->state == S_ROUNDS)
+		source_rounds_look(m);
 	else if (m->state == S_ASKING)
 		departure_look(m);
 	else if (m->state == S_GIVEN || m->state == S_LEFT || m->state == S_ROLLED_BACK)

@@ -27,17 +27,18 @@
 #include "given.h"
 #include "link_speed.h"
 #include "move_message.h"
+#include "move_request_core.h"
 #include "rounds.h"
 #include "source_connect.h"
 #include "source_mode.h"
 #include "source_prepare.h"
 
-#define AGAIN_MS     1000u /* ROUND is repeated */
-#define TOO_LONG     "a pre-copy would take longer than the request waits"
-#define SILENT_MS    5000u
-#define ENOUGH_PAGES 1024u /* 4 MiB: to read less takes no longer than the hand-over */
-#define LESS_PERCENT 80u   /* of the round before; two in a row that leave more are enough */
-#define HALF_PERCENT 50u   /* of the data; one that leaves more is enough */
+#define ROUND_AGAIN_MS 1000u /* ROUND is repeated */
+#define TOO_LONG       "a pre-copy would take longer than the request waits"
+#define SILENT_MS      5000u
+#define ENOUGH_PAGES   1024u /* 4 MiB: to read less takes no longer than the hand-over */
+#define LESS_PERCENT   80u   /* of the round before; two in a row that leave more are enough */
+#define HALF_PERCENT   50u   /* of the data; one that leaves more is enough */
 
 static void stopped(struct move *m)
 {
@@ -96,7 +97,7 @@ static void tick_again(struct move *m)
 {
 	uint64_t left_ms = source_mode_left_ms(m);
 
-	move_tick_in(m, left_ms < AGAIN_MS ? (uint32_t)left_ms + 1 : AGAIN_MS);
+	move_tick_in(m, left_ms < ROUND_AGAIN_MS ? (uint32_t)left_ms + 1 : ROUND_AGAIN_MS);
 }
 
 static void round_ask(struct move *m)
@@ -139,7 +140,7 @@ void source_rounds_watched(struct move *m)
 	m->source.times.from_us = clock_us();
 	move_go(m, m->state, S_ROUNDS);
 	source_show_state(m);
-	m->source.rounds->all = m->source.rounds->pages = page_count(move_populated(m));
+	m->source.rounds->data = m->source.rounds->pages = page_count(move_populated(m));
 	move_work(m, begin_work, begun);
 }
 
@@ -162,7 +163,7 @@ static bool is_flat_out(const struct move *m, uint64_t pages)
 {
 	const struct source_rounds *r = m->source.rounds;
 
-	return pages * 100 > r->all * HALF_PERCENT && !r->split && (r->round || seg_small(m->seg));
+	return pages * 100 > r->data * HALF_PERCENT && !r->split && (r->round || seg_small(m->seg));
 }
 
 /* Whether another round would cost more than it brings. Mode auto has no use for a second one that brings
@@ -177,16 +178,47 @@ static bool is_enough(const struct move *m, uint64_t pages)
 	       is_too_long(m, pages);
 }
 
-/* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. */
+/* Returns whether it was unlinked: `row` is then of no use. */
+static bool is_unlinked(struct move *m, struct segment_row *row, int *rc)
+{
+	*rc = meta_segment(m->t->meta, m->id, row);
+	return *rc == -ENOENT || (!*rc && (row->unlinked || row->phase == SEGMENT_ORPHAN));
+}
+
+void source_rounds_look(struct move *m)
+{
+	struct segment_row row;
+	int rc;
+
+	if (m->working || !is_unlinked(m, &row, &rc))
+		return; /* a worker: source_rounds_over looks */
+	source_fail(m, ENOENT, "it was unlinked");
+	source_rounds_stop(m);
+}
+
+/* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. A request that names
+   it by its old name is not for it any more. */
 void source_rounds_over(struct move *m)
 {
 	struct segment_row row;
+	int rc;
 
 	if (m->source.rounds)
 		trace_step(m->trace, "rounds are over");
-	if (!meta_segment(m->t->meta, m->id, &row) && row.phase == SEGMENT_STABLE &&
-	    row.node == m->t->self)
+	if (is_unlinked(m, &row, &rc)) {
+		source_fail(m, ENOENT, "it was unlinked");
+		source_rounds_stop(m);
+		return;
+	}
+	if (!rc && row.phase == SEGMENT_STABLE && row.node == m->t->self) {
 		m->row_epoch = row.epoch;
+		rc = m->request ? move_request_check_name(m->request, &row) : 0;
+		if (rc) {
+			source_fail(m, -rc, "it has another name by now");
+			source_rounds_stop(m);
+			return;
+		}
+	}
 	source_prepare(m);
 }
 

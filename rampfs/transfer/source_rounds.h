@@ -19,6 +19,8 @@ void source_rounds_refused(struct move *m);
 /* S_WEIGHING, S_ROUNDS: gives up; source_fail has set why. */
 void source_rounds_stop(struct move *m);
 void source_rounds_tick(struct move *m);
+/* S_WEIGHING, S_ROUNDS: the row has changed, perhaps. */
+void source_rounds_look(struct move *m);
 void source_rounds_listen(struct transfers *t);
 
 #endif

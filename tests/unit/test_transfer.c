@@ -832,6 +832,42 @@ START_TEST(pages_of_a_round_are_named_once)
 }
 END_TEST
 
+/* A chmod, say, harms nothing; a request that names it by another name than it has is not for it any more. */
+START_TEST(its_name_changes_between_rounds)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_END, 0), DO_DELAY, 0, 1);
+	snprintf(world->from_name, sizeof(world->from_name), "%s", _i ? "x" : "");
+	ask = world_ask(A, id, B, 10000, false);
+	world->from_name[0] = 0;
+	eventually(atomic_load(&world->fault[B].hits));
+	world_rename(id, "y");
+	atomic_store(&world->hold, false);
+	ck_assert_int_eq(world_answer(ask), _i ? -ENOENT : 0);
+	stays(id, _i ? A : B);
+}
+END_TEST
+
+START_TEST(it_is_unlinked_between_rounds)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->hold, true);
+	world_arm(B, POINT(AT_END, 0), DO_DELAY, 0, 1);
+	ask = world_ask(A, id, B, 10000, false);
+	eventually(atomic_load(&world->fault[B].hits));
+	world_unlink(id);
+	ck_assert_int_eq(world_answer(ask), -ENOENT); /* though the round is not over */
+	ck_assert_str_eq(world_text(ask), "it was unlinked");
+	atomic_store(&world->hold, false);
+	world_rest_lost(id);
+}
+END_TEST
+
 START_TEST(as_many_rounds_as_were_asked_for)
 {
 	ramp_segment_t id = world_segment(A, "x", 2400, 0);
@@ -1006,6 +1042,8 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, a_hole_that_another_process_makes_between_rounds, 0, 2);
 	tcase_add_test(tc, pages_of_a_round_are_named_once);
 	tcase_add_test(tc, as_many_rounds_as_were_asked_for);
+	tcase_add_loop_test(tc, its_name_changes_between_rounds, 0, 2);
+	tcase_add_test(tc, it_is_unlinked_between_rounds);
 	tcase_add_test(tc, the_row_says_how);
 	tcase_add_test(tc, auto_takes_what_pays);
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);
