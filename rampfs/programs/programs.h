@@ -252,6 +252,9 @@ int programs_stored(struct programs *programs, struct seg *seg, const struct dat
    -ENOMEM. Blocks shortly. */
 int programs_stored_last(struct programs *programs, struct seg *seg,
 			 const struct data_range *ranges, uint32_t count, struct page_set *stored);
+/* Says why the last of these made all pages count, which were perhaps not stored into; NULL: it did not. Blocks
+   shortly. */
+const char *programs_stored_all(struct programs *programs, struct seg *seg);
 /* Returns whether a program has the segment mapped, as far as the table says. */
 bool programs_use(struct programs *programs, struct seg *seg);
 /*

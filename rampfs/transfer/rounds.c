@@ -91,8 +91,10 @@ static int add_own_stores(struct move *m)
 	struct source_rounds *r = m->source.rounds;
 	uint64_t size = seg_size(m->seg), pages = page_count(size > m->size ? size : m->size);
 
+	r->all = programs_stored_all(m->t->programs, m->seg);
 	if (!stores_take(m->seg, &r->stored))
 		return 0;
+	r->all = "holes have come into it that no program asked for here, or memory is short";
 	if (page_set_fit(&r->stored, pages))
 		return ramp_err_sys(&m->work_err, ENOMEM, "pages of a round");
 	page_set_add(&r->stored, 0, pages);

@@ -22,6 +22,8 @@ struct source_rounds {
 	uint32_t parts;		  /* STOREDs that name the pages of this round */
 	unsigned stuck;		  /* rounds in a row that were not much smaller */
 	uint32_t split;		  /* huge pages, by the last look: the next one finds fewer pages */
+	const char *
+		all; /* why all pages count by the last look; NULL: those that were stored into do */
 	bool watching;
 	bool last; /* rounds_last was called: `stored` is all that the target must read again */
 };

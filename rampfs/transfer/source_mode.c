@@ -30,6 +30,14 @@ static void put_words(char *out, size_t cap, const char *words)
 		memmove(at, at + 1, strlen(at));
 }
 
+/* Says it in the answer. */
+static void choose(struct move *m)
+{
+	if (m->request)
+		snprintf(m->request->chosen, sizeof(m->request->chosen), "mode %s: %s",
+			 transfer_mode_name(m->source.mode), m->source.why);
+}
+
 void source_mode_set(struct move *m, enum transfer_mode mode, const char *why, ...)
 {
 	struct move_source *s = &m->source;
@@ -46,9 +54,17 @@ void source_mode_set(struct move *m, enum transfer_mode mode, const char *why, .
 	m->demand_only = mode == TRANSFER_DEMAND && !(m->request && m->request->spec.wait_stable);
 	log_info("segment %llu moves in mode %s: %s", (unsigned long long)m->id,
 		 transfer_mode_name(mode), s->why);
-	if (m->request)
-		snprintf(m->request->chosen, sizeof(m->request->chosen), "mode %s: %s",
-			 transfer_mode_name(mode), s->why);
+	choose(m);
+}
+
+void source_mode_add(struct move *m, const char *how)
+{
+	struct move_source *s = &m->source;
+	char words[2 * sizeof(s->why)];
+
+	snprintf(words, sizeof(words), "%s; %s", s->why, how);
+	put_words(s->why, sizeof(s->why), words);
+	choose(m);
 }
 
 uint64_t source_mode_left_ms(const struct move *m)

@@ -14,5 +14,7 @@ uint64_t source_mode_left_ms(const struct move *m);
 /* Sets it; the words say why. Before prepare. */
 __attribute__((format(printf, 3, 4))) void source_mode_set(struct move *m, enum transfer_mode mode,
 							   const char *why, ...);
+/* Adds to the words how it turned out. */
+void source_mode_add(struct move *m, const char *how);
 
 #endif

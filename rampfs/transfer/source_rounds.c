@@ -166,16 +166,22 @@ static bool is_flat_out(const struct move *m, uint64_t pages)
 	return pages * 100 > r->data * HALF_PERCENT && !r->split && (r->round || seg_small(m->seg));
 }
 
-/* Whether another round would cost more than it brings. Mode auto has no use for a second one that brings
-   little. */
-static bool is_enough(const struct move *m, uint64_t pages)
+/* Says why another round would cost more than it brings; NULL: it would not. Mode auto has no use for a second one
+   that brings little. */
+static const char *enough(const struct move *m, uint64_t pages)
 {
 	struct source_rounds *r = m->source.rounds;
 
 	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
-	return pages <= ENOUGH_PAGES || r->round + 1 >= m->source.max_rounds ||
-	       r->stuck >= (m->source.by_auto ? 1 : 2) || is_flat_out(m, pages) ||
-	       is_too_long(m, pages);
+	if (pages <= ENOUGH_PAGES)
+		return "little is left";
+	if (r->round + 1 >= m->source.max_rounds)
+		return "there may be no more";
+	if (r->stuck >= (m->source.by_auto ? 1 : 2))
+		return "programs store as fast as pages are sent";
+	if (is_flat_out(m, pages))
+		return "more than half of it was stored into";
+	return is_too_long(m, pages) ? TOO_LONG : NULL;
 }
 
 /* Returns whether it was unlinked: `row` is then of no use. */
@@ -225,15 +231,18 @@ void source_rounds_over(struct move *m)
 static void looked(struct move *m)
 {
 	struct source_rounds *r = m->source.rounds;
+	const char *over;
 	uint64_t pages;
 
 	if (!goes_on(m))
 		return;
 	pages = rounds_left(m);
+	over = enough(m, pages);
 	log_info("segment %" PRIu64 ": %" PRIu64 " pages were stored into since round %" PRIu32
-		 " was asked for, %" PRIu32 " huge pages split",
-		 m->id, pages, r->round, r->split);
-	if (is_enough(m, pages)) {
+		 " was asked for, %" PRIu32 " huge pages split%s%s%s%s",
+		 m->id, pages, r->round, r->split, r->all ? "; all pages count: " : "",
+		 r->all ? r->all : "", over ? "; the rounds are over: " : "", over ? over : "");
+	if (over) {
 		source_rounds_over(m);
 		return;
 	}

@@ -11,16 +11,20 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/page.h"
+#include "memory/populated.h"
 
 #include "given.h"
 #include "news.h"
 #include "rounds.h"
 #include "source_connect.h"
 #include "source_list.h"
+#include "source_mode.h"
 
 #define FREEZE_MS 1000u /* for the daemon's own reads and writes under way */
 #define REVOKE_MS 2000u /* for programs */
@@ -127,6 +131,23 @@ void source_freeze_work(struct move *m)
 		rounds_end(m);
 }
 
+/* Says what a pre-copy has left: programs wait for it at the target. */
+static void say_left(struct move *m)
+{
+	const struct source_rounds *r = m->source.rounds;
+	char how[RAMP_ERR_TEXT_BYTES];
+
+	if (!r || !r->last)
+		return;
+	log_info("segment %" PRIu64 ": %" PRIu64 " of %" PRIu64 " pages are left to be pulled%s%s",
+		 m->id, rounds_left(m), page_count(move_populated(m)),
+		 r->all ? ", all of them: " : "", r->all ? r->all : "");
+	if (!r->all)
+		return;
+	snprintf(how, sizeof(how), "all pages follow: %s", r->all);
+	source_mode_add(m, how);
+}
+
 void source_given(struct move *m)
 {
 	if (m->work_rc) {
@@ -138,6 +159,7 @@ void source_given(struct move *m)
 		source_give_up(m);
 		return;
 	}
+	say_left(m);
 	m->source.sent_transfer = true;
 	m->source.fail_code = 0;
 	move_go(m, m->state, S_GIVEN);

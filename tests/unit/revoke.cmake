@@ -5,3 +5,5 @@ target_link_options(test_revoke PRIVATE -Wl,--wrap=waitpid)
 target_link_options(test_revoke PRIVATE -Wl,--wrap=malloc,--wrap=mseg_refs)
 programs_test(away)
 programs_test(watch)
+# An mremap is under way for a moment longer.
+target_link_options(test_watch PRIVATE -Wl,--wrap=uffd_remaps)

@@ -990,6 +990,25 @@ START_TEST(a_move_that_is_being_weighed_can_be_cancelled)
 }
 END_TEST
 
+/* All pages follow, though not all were stored into. */
+START_TEST(it_says_why_all_pages_follow)
+{
+	ramp_segment_t id = world_segment(A, "x", 50, 0);
+	int ask;
+
+	for (int i = 0; i < 2; i++) {
+		atomic_store(&world->all_count, i);
+		ask = world_ask(i ? B : A, id, i ? A : B, 10000, true);
+		ck_assert_int_eq(world_answer(ask), 0);
+		ck_assert_str_eq(
+			world_text(ask),
+			i ? "mode precopy: asked for; all pages follow: programs have mapped it"
+			  : "mode precopy: asked for");
+		world_rest(id);
+	}
+}
+END_TEST
+
 /* A process has pages pinned: before the first round, after it, or memory is short in the window. */
 START_TEST(a_look_fails)
 {
@@ -1049,6 +1068,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);
 	tcase_add_loop_test(tc, rounds_end_when_mv_has_no_time_for_them, 0, 2);
 	tcase_add_loop_test(tc, a_move_that_is_being_weighed_can_be_cancelled, 0, 2);
+	tcase_add_test(tc, it_says_why_all_pages_follow);
 	tcase_add_test(tc, a_look_fails);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);

@@ -4,7 +4,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -244,8 +246,58 @@ START_TEST(a_store_is_found_whatever_follows)
 	ck_assert(page_set_has(&found, STORED));
 	if (change->stays)
 		ck_assert_uint_lt(page_set_count(&found), PAGES);
+	if (change->make == is_stopped && (size_t)_i >= CHANGES) /* its page tables did not move */
+		ck_assert_ptr_nonnull(programs_stored_all(world.programs, x.seg));
 	programs_restore(world.programs, x.seg);
 	kill(x.prog.pid, SIGCONT);
+	unwatched(&x);
+}
+END_TEST
+
+/* Looks at the events of a program's mappings find an mremap under way, that many times. */
+static atomic_uint unread;
+
+bool __wrap_uffd_remaps(struct client *client, uint64_t *count);
+bool __real_uffd_remaps(struct client *client, uint64_t *count);
+
+bool __wrap_uffd_remaps(struct client *client, uint64_t *count)
+{
+	if (!atomic_load(&unread))
+		return __real_uffd_remaps(client, count);
+	atomic_fetch_sub(&unread, 1);
+	return false;
+}
+
+static void look_or_last(struct attached *x, bool last)
+{
+	page_set_clear(&found);
+	if (last)
+		ck_assert_int_eq(programs_stored_last(world.programs, x->seg, &whole, 1, &found),
+				 0);
+	else
+		look(x);
+}
+
+/* As on a busy machine, where the agent has not run since the event of its move was read. */
+START_TEST(a_move_that_is_about_to_end_makes_nothing_count)
+{
+	struct attached x = watched();
+
+	store(&x, STORED);
+	if (_i) {
+		must(programs_prelook(world.programs, x.seg, &err), &err);
+		must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
+	}
+	atomic_store(&unread, 5);
+	look_or_last(&x, _i);
+	ck_assert_uint_eq(page_set_count(&found), 1);
+	ck_assert_ptr_null(programs_stored_all(world.programs, x.seg));
+	atomic_store(&unread, UINT_MAX);
+	look_or_last(&x, _i);
+	ck_assert_uint_eq(page_set_count(&found), PAGES);
+	ck_assert_ptr_nonnull(programs_stored_all(world.programs, x.seg));
+	atomic_store(&unread, 0);
+	programs_restore(world.programs, x.seg);
 	unwatched(&x);
 }
 END_TEST
@@ -391,6 +443,7 @@ static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, a_look_finds_what_was_stored_into_since);
 	tcase_add_loop_test(tc, a_store_is_found_whatever_follows, 0, 2 * (int)CHANGES);
+	tcase_add_loop_test(tc, a_move_that_is_about_to_end_makes_nothing_count, 0, 2);
 	tcase_add_test(tc, a_program_that_comes_makes_all_count);
 	tcase_add_loop_test(tc, a_program_that_may_store_past_the_page_tables_is_named, 0, 2);
 	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);

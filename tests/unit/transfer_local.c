@@ -173,6 +173,13 @@ int programs_stored_last(struct programs *programs, struct seg *seg,
 	return add_stored(seg_id(seg), ranges, count, STORED_EVERY / 2, STORED_EVERY, stored);
 }
 
+const char *programs_stored_all(struct programs *programs, struct seg *seg)
+{
+	(void)programs;
+	(void)seg;
+	return atomic_load(&world->all_count) ? "programs have mapped it" : NULL;
+}
+
 bool programs_use(struct programs *programs, struct seg *seg)
 {
 	bool used;

@@ -119,9 +119,12 @@ struct world {
 	atomic_bool forced;		  /* no program is asked for a move */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_uint max_rounds;		  /* of every move */
-	_Atomic ramp_node_t from;	  /* of what is asked next */
-	char from_name[16];		  /* the same */
-	atomic_bool running[NODES + 1];	  /* the daemon's control loop runs */
+	atomic_bool queues;		  /* every move is one of many */
+	atomic_bool all_count; /* the last look finds all pages, for a change of mappings */
+	_Atomic uint64_t limit_bytes_s; /* of every move; 0: none */
+	_Atomic ramp_node_t from;	/* of what is asked next */
+	char from_name[16];		/* the same */
+	atomic_bool running[NODES + 1]; /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
 	char base[256];

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/kernel.h"
@@ -39,7 +40,9 @@
 #include "programs/programs.h"
 
 /* above mmap_min_addr, below everything that is mapped unless a program asks for such an address */
-#define NOWHERE UINT64_C(0x100000)
+#define NOWHERE	       UINT64_C(0x100000)
+#define COUNT_US       20000u /* for an mremap that is under way */
+#define COUNT_PAUSE_US 50
 
 /* ---- locked memories ------------------------------------------------------------------------ */
 
@@ -113,11 +116,21 @@ static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint
 	return none;
 }
 
+/* The agent that has just moved page tables away, here or for another segment, ends its mremap when it has had a
+   processor once more. Without a count all pages would be sent again. */
 bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count, struct prelook *counts)
 {
-	return count_attaches(p, mseg, &counts->attaches) &&
-	       count_all(refs, count, &counts->live, &counts->remaps);
+	uint64_t until_us = clock_us() + COUNT_US;
+
+	if (!count_attaches(p, mseg, &counts->attaches))
+		return false; /* it needs `change` to end */
+	while (!count_all(refs, count, &counts->live, &counts->remaps)) {
+		if (clock_us() >= until_us)
+			return false;
+		usleep(COUNT_PAUSE_US);
+	}
+	return true;
 }
 
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,

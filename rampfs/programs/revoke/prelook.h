@@ -19,7 +19,8 @@ struct programs;
    the arena. change is held, and the segment is FROZEN. */
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count);
-/* Counts the attaches, remap events and live refs so far. False: one is under way. change is held. */
+/* Counts the attaches, remap events and live refs so far. False: one is under way, and not over soon. change is
+   held. */
 bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count, struct prelook *counts);
 /* Unregisters what the look has registered, and gives places up: no window comes. change is held. */

@@ -35,12 +35,14 @@ struct watch {
 	size_t count;
 	struct prelook counts;
 	struct page_set split; /* the first pages of huge ones that were split */
+	const char *all;       /* why the last look made all pages count; NULL: it did not */
 };
 
 struct watched_data {
 	const struct data_range *ranges;
 	uint32_t count;
 	struct page_set *stored;
+	bool *dropped; /* becomes true where page tables are not where a revoke moves them */
 };
 
 static void watch_free(struct mapped_segment *mseg)
@@ -124,10 +126,10 @@ static int look_and_arm(const struct mapping_ref *ref, uint64_t addr, uint64_t l
 
 /* After the revoke: where the page table has been moved away it is looked at there. */
 static int look_last(const struct mapping_ref *ref, ramp_segment_t id, uint64_t addr, uint64_t len,
-		     uint64_t page, struct page_set *stored)
+		     uint64_t page, const struct watched_data *data)
 {
 	while (len) {
-		struct part part = {.stored = stored, .start = addr, .page = page};
+		struct part part = {.stored = data->stored, .start = addr, .page = page};
 		uint64_t some = len, where = away_where(ref->client, id, addr, &some);
 		int rc;
 
@@ -135,7 +137,8 @@ static int look_last(const struct mapping_ref *ref, ramp_segment_t id, uint64_t 
 		if (where)
 			part.start = where;
 		else
-			some = len; /* dropped; what lies away behind it counts, too */
+			some = len,
+			*data->dropped = true; /* what lies away behind it counts, too */
 		part.end = part.start + some;
 		rc = look_clean(ref->client, &part);
 		if (rc)
@@ -161,7 +164,7 @@ static void look_at(const struct mapping_ref *ref, ramp_segment_t id, bool last,
 		if (from >= to)
 			continue;
 		addr = ref->start + (from - ref->offset);
-		if (last ? look_last(ref, id, addr, to - from, from / RAMP_PAGE_BYTES, data->stored)
+		if (last ? look_last(ref, id, addr, to - from, from / RAMP_PAGE_BYTES, data)
 			 : look_and_arm(ref, addr, to - from, from / RAMP_PAGE_BYTES, data->stored))
 			page_set_add(data->stored, from / RAMP_PAGE_BYTES, page_count(to - from));
 	}
@@ -181,6 +184,11 @@ static void look_at_all(const struct watch *w, ramp_segment_t id, bool last,
 }
 
 /* ---- whether the attachments are the same --------------------------------------------------- */
+
+#define CHANGED "programs have mapped or unmapped it since the look before"
+#define DROPPED                                                                                    \
+	"page tables were dropped, not moved: memory is locked, its program is stopped, or has "   \
+	"no room"
 
 static bool same_refs(const struct watch *w, const struct mapping_ref *refs, size_t count)
 {
@@ -246,6 +254,7 @@ static int watch_new(struct programs *p, struct mapped_segment *mseg, struct map
 	else
 		look_at_all(w, mseg->id, false, data);
 	add_all(data);
+	w->all = CHANGED;
 	return 0;
 }
 
@@ -261,6 +270,7 @@ static int take_look(struct programs *p, struct mapped_segment *mseg,
 	if (!watch_holds(p, mseg, refs, count))
 		return watch_new(p, mseg, refs, count, data);
 	look_at_all(mseg->watch, mseg->id, false, data);
+	mseg->watch->all = NULL;
 	mapping_refs_free(refs, count);
 	return 0;
 }
@@ -278,7 +288,7 @@ static uint64_t end_of(const struct data_range *ranges, uint32_t count)
 int programs_stored(struct programs *p, struct seg *seg, const struct data_range *ranges,
 		    uint32_t count, struct page_set *stored, struct ramp_err *err)
 {
-	const struct watched_data data = {ranges, count, stored};
+	const struct watched_data data = {.ranges = ranges, .count = count, .stored = stored};
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	int rc;
 
@@ -314,10 +324,42 @@ int programs_watch(struct programs *p, struct seg *seg, const struct data_range 
 	return rc;
 }
 
+/* change is held. */
+static void look_for_last(struct programs *p, struct mapped_segment *mseg,
+			  const struct mapping_ref *refs, size_t n_refs,
+			  const struct watched_data *data)
+{
+	struct watch *w = mseg->watch;
+	bool holds = mseg->state == MSEG_FROZEN && watch_holds(p, mseg, refs, n_refs);
+
+	if (holds)
+		look_at_all(w, mseg->id, true, data);
+	else
+		add_all(data);
+	if (w)
+		w->all = !holds ? CHANGED : *data->dropped ? DROPPED : NULL;
+}
+
+const char *programs_stored_all(struct programs *p, struct seg *seg)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	const char *all = NULL;
+
+	if (!mseg)
+		return NULL;
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->watch)
+		all = mseg->watch->all;
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
+	return all;
+}
+
 int programs_stored_last(struct programs *p, struct seg *seg, const struct data_range *ranges,
 			 uint32_t count, struct page_set *stored)
 {
-	const struct watched_data data = {ranges, count, stored};
+	bool dropped = false;
+	const struct watched_data data = {ranges, count, stored, &dropped};
 	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
 	struct mapping_ref *refs = NULL;
 	size_t n_refs = 0;
@@ -330,10 +372,8 @@ int programs_stored_last(struct programs *p, struct seg *seg, const struct data_
 	pthread_mutex_lock(&mseg->change);
 	if (!rc)
 		rc = mseg_refs(mseg, &refs, &n_refs);
-	if (!rc && mseg->state == MSEG_FROZEN && watch_holds(p, mseg, refs, n_refs))
-		look_at_all(mseg->watch, mseg->id, true, &data);
-	else if (!rc)
-		add_all(&data);
+	if (!rc)
+		look_for_last(p, mseg, refs, n_refs, &data);
 	pthread_mutex_unlock(&mseg->change);
 	mapping_refs_free(refs, n_refs);
 	mseg_put(p, mseg);
