@@ -43,7 +43,7 @@ const char options_mount_usage[] =
 	"                          userfaultfd, which sees faults in system calls too\n"
 	"  mode=auto|lazy|demand|copy|precopy  how segments of this node move by mv, and by\n"
 	"                          rampfs-migrate without --mode, where user.ramp.mode of the\n"
-	"                          segment does not say it (default: lazy)\n"
+	"                          segment does not say it (default: auto)\n"
 	"  rollback=ask|auto       a segment whose owner died right after it had come there goes\n"
 	"                          back to where it was: opening it is an error until that is\n"
 	"                          accepted (ask, the default), or works at once (auto)\n"
@@ -356,7 +356,7 @@ int options_parse(int argc, char **argv, bool own, struct daemon_options *o, str
 	*o = (struct daemon_options){.uffd_group = (gid_t)-1,
 				     .log_level = LOG_LEVEL_INFO,
 				     .nice = CPU_WEIGHT_NICE,
-				     .move_mode = TRANSFER_LAZY};
+				     .move_mode = TRANSFER_MODE_DEFAULT};
 	rc = parse_flags(argc, argv, own, o, err);
 	if (rc)
 		return rc;

@@ -15,6 +15,9 @@ enum transfer_mode {
 	TRANSFER_UNSAID = 255, /* of a request: as the segment or the mount says */
 };
 
+/* Where nothing says how. */
+#define TRANSFER_MODE_DEFAULT TRANSFER_AUTO
+
 /* How many rounds a pre-copy may have, the first one included. */
 #define TRANSFER_ROUNDS_DEFAULT 5
 #define TRANSFER_ROUNDS_MAX	100

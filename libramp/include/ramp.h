@@ -200,7 +200,8 @@ int ramp_last_move(struct ramp_cluster *ramp, uint64_t id, struct ramp_last_move
 /* ---- moving --------------------------------------------------------------------------------- */
 
 enum ramp_mode {
-	RAMP_AS_SET, /* as user.ramp.mode of the segment says, or the mount of its node; else lazily */
+	RAMP_AS_SET, /* as user.ramp.mode of the segment says, or the mount of its node; else RAMP_AUTO
+		      (in steps: lazily) */
 	RAMP_LAZY,   /* ownership at once; pages follow, on demand and in the background */
 	RAMP_DEMAND, /* ownership at once; pages follow as they are touched */
 	RAMP_COPY,   /* all pages first; programs stand still meanwhile */

@@ -251,11 +251,13 @@ static void count_in_pair(struct move *m)
 {
 	struct transfers *t = m->t;
 	bool counts = m->queues && m->state >= S_CHECKING && m->state <= S_GIVEN;
+	struct pair *pair = pair_of(t, m->peer);
 
 	if (counts == m->counted)
 		return;
 	m->counted = counts;
-	pair_of(t, m->peer)->under_way += counts ? 1u : -1u;
+	pair->under_way += counts ? 1u : -1u;
+	pair->many = pair->under_way > PAIR_FEW || (pair->many && pair->under_way);
 	if (counts || t->admitting || TAILQ_EMPTY(&t->queue))
 		return;
 	t->admitting = true; /* posted: this move is in the middle of a step */

@@ -72,6 +72,7 @@ struct move_source {
 	enum transfer_mode mode;
 	char why[192];	    /* it has that mode */
 	bool by_auto;	    /* mode auto has chosen the mode, or will */
+	bool mapped;	    /* mode auto: by a program, at the last check */
 	uint8_t max_rounds; /* of a pre-copy, the first one included */
 	bool copy_mode;	    /* every page goes before it is given */
 	bool precopy_mode;  /* pages go in rounds before prepare (rounds.c) */

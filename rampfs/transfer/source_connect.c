@@ -142,6 +142,8 @@ static void check_work(struct move *m)
 	trace_step(m->trace, "CONNECT goes out");
 	connect_send(m);
 	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
+	if (m->source.by_auto)
+		m->source.mapped = programs_use(m->t->programs, m->seg);
 	trace_step(m->trace, "no program is in the way");
 }
 

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/visible.h"
 
+#include "link_speed.h"
 #include "move_request_core.h"
 
 /* Words may hold another process's name, and stand in lines of status, where two spaces part fields. */
@@ -78,6 +79,21 @@ uint64_t source_mode_left_ms(const struct move *m)
 	return until_ms > now_ms ? until_ms - now_ms : 0;
 }
 
+uint64_t source_mode_carries(const struct move *m, bool *known)
+{
+	const uint64_t limits[] = {m->limit_bytes_s, m->t->config.limit_bytes_s};
+	uint64_t speed = link_speed(m->t, m->peer);
+	unsigned side_by_side = m->queues ? pair_of(m->t, m->peer)->under_way : 1;
+
+	if (known)
+		*known = speed != 0;
+	speed = speed ? speed : LINK_GUESS;
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if (limits[i] && limits[i] < speed)
+			speed = limits[i];
+	return side_by_side > 1 ? speed / side_by_side : speed;
+}
+
 void source_mode_begin(struct move *m, const struct segment_row *row)
 {
 	const struct migrate_request *spec = &m->request->spec;
@@ -87,9 +103,9 @@ void source_mode_begin(struct move *m, const struct segment_row *row)
 	m->source.max_rounds = spec->max_rounds ? spec->max_rounds : TRANSFER_ROUNDS_DEFAULT;
 	if (mode == TRANSFER_UNSAID) {
 		mode = row->move ? (enum transfer_mode)(row->move - 1) : m->t->config.mode;
-		why = row->move				   ? "user.ramp.mode"
-		      : m->t->config.mode == TRANSFER_LAZY ? "the default"
-							   : "mount option";
+		why = row->move					   ? "user.ramp.mode"
+		      : m->t->config.mode == TRANSFER_MODE_DEFAULT ? "the default"
+								   : "mount option";
 		if (spec->in_steps && mode == TRANSFER_AUTO) {
 			mode = TRANSFER_LAZY;
 			why = "it is moved in steps";

@@ -152,9 +152,8 @@ static void look_work(struct move *m)
 /* Whether reading that number of pages would take longer than the request may wait. */
 static bool is_too_long(const struct move *m, uint64_t pages)
 {
-	uint64_t left_ms = source_mode_left_ms(m), speed = link_speed(m->t, m->peer);
-
-	return pages * RAMP_PAGE_BYTES * 1000 / (speed ? speed : LINK_GUESS) > left_ms;
+	return pages * RAMP_PAGE_BYTES * 1000 / source_mode_carries(m, NULL) >
+	       source_mode_left_ms(m);
 }
 
 /* Whether programs store faster than rounds read. One store makes a whole huge page count, until that is split: the
@@ -264,8 +263,9 @@ static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 	    incarnation != m->peer_inc || msg.round != m->source.rounds->round)
 		return;
 	trace_step(m->trace, "a round is read");
-	link_note(m->t, m->peer, m->source.rounds->pages * RAMP_PAGE_BYTES,
-		  clock_us() - m->source.rounds->asked_us);
+	if (!m->limit_bytes_s)
+		link_note(m->t, m->peer, m->source.rounds->pages * RAMP_PAGE_BYTES,
+			  clock_us() - m->source.rounds->asked_us);
 	move_work(m, look_work, looked);
 }
 

@@ -1,10 +1,12 @@
 /*
- * Mode auto at the source: which mode pays.
+ * Mode auto at the source, the default: which mode pays.
  *
  * Happy path: when the target has room, little goes by copy over a link that is known to be fast. What no
- * program has mapped goes lazily, since no program would gain. Else stores are watched for WEIGH_MS: a pre-copy
- * pays where programs store into less than half of what the link carries meanwhile, and not into nearly
- * all of it, and, for mv, where it is likely to be over within mv's part (source_mode_left_ms).
+ * program has mapped goes lazily, at once, since no program would gain. Else stores are watched for WEIGH_MS: a
+ * pre-copy pays where programs store into less than half of what the link carries meanwhile, and not into nearly
+ * all of it, and, for mv, where it is likely to be over within mv's part (source_mode_left_ms). A few segments of one
+ * request are weighed side by side, each for its part of the link; of many each goes lazily: the first ones would keep
+ * the others from their turn for as long as they are watched and copied ahead, and all of them share one link.
  *
  * How it fails: by lazy, the mode that needs nothing. A process that could store past the watch, or can't
  * be looked into, is such a reason; the words say which.
@@ -20,7 +22,6 @@
 #include "base/page.h"
 #include "memory/populated.h"
 
-#include "link_speed.h"
 #include "rounds.h"
 #include "source_connect.h"
 #include "source_mode.h"
@@ -32,14 +33,6 @@
 #define COPY_BYTES  (UINT64_C(4) << 20)
 #define COPY_US	    5000u
 #define MIB	    (UINT64_C(1) << 20)
-
-/* Bytes a second that the link is likely to carry. */
-static uint64_t carries(const struct move *m)
-{
-	uint64_t speed = link_speed(m->t, m->peer);
-
-	return speed ? speed : LINK_GUESS;
-}
 
 /* ---- what was decided -------------------------------------------------------------------------- */
 
@@ -71,10 +64,7 @@ static void lazily(struct move *m)
 
 static void watch_work(struct move *m)
 {
-	if (!programs_use(m->t->programs, m->seg))
-		m->work_rc = ramp_err_set(&m->work_err, ENOENT, "no program has it mapped here");
-	else
-		m->work_rc = rounds_watch(m);
+	m->work_rc = rounds_watch(m);
 	m->source.rounds->watched_us = clock_us();
 }
 
@@ -99,17 +89,19 @@ static void look_work(struct move *m)
 /* Writes the two speeds that were compared. */
 static void word_speeds(const struct move *m, uint64_t stored, char text[96])
 {
-	uint64_t speed = link_speed(m->t, m->peer);
+	bool known;
+	uint64_t carries = source_mode_carries(m, &known);
 
 	snprintf(text, 96,
 		 "programs store into %" PRIu64 " MB/s, the link carries %" PRIu64 " MB/s%s",
-		 stored / 1000000, carries(m) / 1000000, speed ? "" : " (a guess)");
+		 stored / 1000000, carries / 1000000, known ? "" : " (a guess)");
 }
 
 /* Decides by how much was stored into in that time. */
 static void by_stores(struct move *m, uint64_t bytes, uint64_t us)
 {
 	uint64_t all = move_populated(m), stored = bytes * 1000000 / us;
+	uint64_t carries = source_mode_carries(m, NULL);
 	char speeds[96];
 
 	word_speeds(m, stored, speeds);
@@ -117,10 +109,10 @@ static void by_stores(struct move *m, uint64_t bytes, uint64_t us)
 		source_mode_set(m, TRANSFER_LAZY,
 				"programs store into %" PRIu64 " %% of it within %" PRIu64 " ms",
 				bytes < all ? bytes * 100 / all : 100, us / 1000);
-	else if (stored >= carries(m) / 2)
+	else if (stored >= carries / 2)
 		source_mode_set(m, TRANSFER_LAZY, "%s", speeds);
 	/* Each round leaves a part of it to the next. */
-	else if (all * 1000 / (carries(m) - stored) > source_mode_left_ms(m))
+	else if (all * 1000 / (carries - stored) > source_mode_left_ms(m))
 		source_mode_set(m, TRANSFER_LAZY, "%s: no time for %" PRIu64 " MiB", speeds,
 				all / MIB);
 	else
@@ -153,22 +145,28 @@ void source_weigh_tick(struct move *m)
 
 /* ---- S_CONNECTING ------------------------------------------------------------------------------ */
 
-/* Decides where the size alone does. */
-static bool by_size(struct move *m)
+/* Decides where nothing has to be watched for that. */
+static bool at_once(struct move *m)
 {
-	uint64_t bytes = move_populated(m), speed = link_speed(m->t, m->peer);
+	bool known;
+	uint64_t bytes = move_populated(m), carries = source_mode_carries(m, &known);
 
-	if (bytes <= COPY_BYTES && speed && bytes * 1000000 / speed <= COPY_US)
+	if (m->queues && pair_of(m->t, m->peer)->many)
+		source_mode_set(m, TRANSFER_LAZY, "one of more than %u that are moved side by side",
+				PAIR_FEW);
+	else if (bytes <= COPY_BYTES && known && bytes * 1000000 / carries <= COPY_US)
 		source_mode_set(m, TRANSFER_COPY,
 				"%" PRIu64 " KiB, the link carries %" PRIu64 " MB/s", bytes / 1024,
-				speed / 1000000);
+				carries / 1000000);
 	else if (bytes <= COPY_BYTES)
 		source_mode_set(m, TRANSFER_LAZY, "%" PRIu64 " KiB are too little to go ahead",
 				bytes / 1024);
-	else if (bytes * 1000 / carries(m) > source_mode_left_ms(m))
+	else if (!m->source.mapped)
+		source_mode_set(m, TRANSFER_LAZY, "no program has it mapped here");
+	else if (bytes * 1000 / carries > source_mode_left_ms(m))
 		source_mode_set(m, TRANSFER_LAZY,
 				"no time for %" PRIu64 " MiB at %" PRIu64 " MB/s%s", bytes / MIB,
-				carries(m) / 1000000, speed ? "" : " (a guess)");
+				carries / 1000000, known ? "" : " (a guess)");
 	else
 		return false;
 	return true;
@@ -176,7 +174,7 @@ static bool by_size(struct move *m)
 
 void source_weigh(struct move *m)
 {
-	if (by_size(m)) {
+	if (at_once(m)) {
 		source_prepare(m);
 		return;
 	}

@@ -420,7 +420,7 @@ static void heed_pulled(struct move *m)
 
 void target_pulled(struct move *m, const struct pull_figures *pulled)
 {
-	if (m->target.prefetch_begun && !pulled->lost)
+	if (m->target.prefetch_begun && !pulled->lost && !m->limit_bytes_s)
 		link_note(m->t, m->peer, m->target.prefetch_pages * RAMP_PAGE_BYTES,
 			  clock_us() - m->target.prefetch_us);
 	m->target.pull_said_done = true;

@@ -19,6 +19,7 @@
 #define ANSWERED     64
 #define TRACES_KEPT  4
 #define PAIRS_MAX    64 /* targets that are told apart */
+#define PAIR_FEW     16 /* that weigh how they move, side by side */
 
 struct move;
 struct move_request;
@@ -60,6 +61,7 @@ struct kept_trace {
 struct pair {
 	ramp_node_t node; /* 0: free */
 	unsigned under_way;
+	bool many; /* more than PAIR_FEW have been under way since there was none */
 };
 
 #define LINK_SPEEDS 64u

@@ -27,7 +27,8 @@ HINT_S = 3  # other nodes see a size a second late, and up to this much later on
 # itself after EINPROGRESS.
 MOVE_ERRORS = {errno.EBUSY, errno.EHOSTUNREACH, errno.EINPROGRESS, errno.EROFS, errno.ETIMEDOUT,
                errno.ENOENT, errno.EINTR}
-MODES = [[], ["--wait"], ["--mode", "demand"], ["--mode", "copy"]]  # of rampfs-migrate
+# of rampfs-migrate
+MODES = [[], ["--wait"], ["--mode", "demand"], ["--mode", "copy"], ["--mode", "precopy"], ["--mode", "auto"]]
 # Errors of read(2) and write(2): the segment is elsewhere, or its source is silent.
 IO_ERRORS = {errno.ENOENT, errno.EREMOTE, errno.EHOSTDOWN}
 started = time.monotonic()

@@ -10,6 +10,17 @@ public_build "$scratch/build"
 export PATH=$build/bin:$PATH
 export mnt=$scratch/cluster/mnt state=$scratch/cluster/state
 cluster_up=""
+# What moves goes lazily, unless a test says otherwise: by rampfs-migrate --mode, or, behind the line that reads this
+# file, by another cluster_mode for its nodes (empty: no mount option).
+export cluster_mode=lazy
+rampfs() {
+	if [ "${1-}" = -o ] && [ "${2-}" != help ] && [ -n "$cluster_mode" ] && [[ ,${2-} != *,mode=* ]]; then
+		command rampfs -o "$2,mode=$cluster_mode" "${@:3}"
+	else
+		command rampfs "$@"
+	fi
+}
+export -f rampfs # to contrib/local-cluster
 fail() {
 	echo "FAILED: $*" >&2
 	exit 1

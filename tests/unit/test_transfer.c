@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transfer/transfer_core.h"
 #include "transfer_stories.h"
 #include "transport/proto.h"
 
@@ -934,6 +935,54 @@ START_TEST(auto_takes_what_pays)
 }
 END_TEST
 
+/* Of many at once each goes lazily, of a few each by itself. */
+START_TEST(auto_does_not_weigh_many)
+{
+	enum { MANY = PAIR_FEW + 1 };
+	ramp_segment_t ids[MANY];
+	int asks[MANY], count = _i ? MANY : 3;
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	atomic_store(&world->queues, true);
+	for (int i = 0; i < count; i++) {
+		ids[i] = world_segment(A, (char[]){(char)('a' + i), 0}, 1200, 0);
+		world_hold(A, ids[i]);
+	}
+	atomic_store(&world->hold, true);
+	world_arm(A, POINT(AT_SCAN, 0), DO_DELAY, 0, 1000);
+	for (int i = 0; i < count; i++)
+		asks[i] = world_ask(A, ids[i], B, 0, true);
+	world_failed(A); /* it has begun them all */
+	atomic_store(&world->hold, false);
+	for (int i = 0; i < count; i++) {
+		ck_assert_int_eq(world_answer(asks[i]), 0);
+		says(world_text(asks[i]), _i ? "mode lazy: " : "mode precopy: ",
+		     _i ? "one of more than 16" : "the link carries");
+		world_rest(ids[i]);
+	}
+}
+END_TEST
+
+/* A pre-copy has no more of the link than a limit leaves it; and a limited move says nothing of the link. */
+START_TEST(auto_heeds_a_limit)
+{
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	ramp_segment_t y = world_segment(B, "y", 4, 0), z = world_segment(B, "z", 4, 0);
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	world_hold(A, id);
+	world_hold(B, id);
+	atomic_store(&world->limit_bytes_s, 2000000);
+	says(auto_says(id, A, B, false), "mode lazy: ", "the link carries 2 MB/s");
+	atomic_store(&world->limit_bytes_s, 0);
+	says(auto_says(y, B, A, false), "mode lazy: ", "16 KiB are too little");
+	atomic_store(&world->limit_bytes_s, UINT64_C(1) << 40);
+	says(auto_says(id, B, A, true), "mode precopy: ", "the link carries 1000 MB/s (a guess)");
+	atomic_store(&world->limit_bytes_s, 0);
+	says(auto_says(z, B, A, false), "mode lazy: ", "16 KiB are too little");
+}
+END_TEST
+
 /* A process has pages pinned when the watch begins, when stores were counted, or after the first round. */
 START_TEST(auto_goes_lazily_where_stores_are_not_seen)
 {
@@ -1065,6 +1114,8 @@ static Suite *precopy_stories(void)
 	tcase_add_test(tc, it_is_unlinked_between_rounds);
 	tcase_add_test(tc, the_row_says_how);
 	tcase_add_test(tc, auto_takes_what_pays);
+	tcase_add_loop_test(tc, auto_does_not_weigh_many, 0, 2);
+	tcase_add_test(tc, auto_heeds_a_limit);
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);
 	tcase_add_loop_test(tc, rounds_end_when_mv_has_no_time_for_them, 0, 2);
 	tcase_add_loop_test(tc, a_move_that_is_being_weighed_can_be_cancelled, 0, 2);

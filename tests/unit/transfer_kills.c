@@ -485,9 +485,11 @@ END_TEST
 
 /* ---- everything at once ---------------------------------------------------------------------- */
 
-/* Messages are lost, doubled and late, daemons are killed, segments are moved around. */
+/* Messages are lost, doubled and late, daemons are killed, segments are moved around; in the second life of it in
+   modes at random. */
 START_TEST(chaos)
 {
+	static const int modes[] = {TRANSFER_LAZY, TRANSFER_COPY, TRANSFER_PRECOPY, TRANSFER_AUTO};
 	ramp_segment_t ids[8];
 	int asks[8];
 	char name[8] = "a";
@@ -508,6 +510,8 @@ START_TEST(chaos)
 
 		if (asks[i] < 0 || atomic_load(&world->answers[asks[i]].done)) {
 			moved += asks[i] >= 0 && world->answers[asks[i]].result == 0;
+			if (_i)
+				atomic_store(&world->mode, modes[rand_r(&rng) % 4]);
 			asks[i] = world_ask(1 + (ramp_node_t)rand_r(&rng) % NODES, ids[i],
 					    1 + (ramp_node_t)rand_r(&rng) % NODES, 2000, false);
 			moves++;
@@ -588,6 +592,27 @@ START_TEST(killed_in_a_later_round)
 }
 END_TEST
 
+static const struct step weighed[] = {
+	{"S begins to weigh it", A, POINT(AT_WATCH, 0), A, NONE},
+	{"S has weighed it", A, POINT(AT_LOOK, 0), A, NONE},
+};
+
+/* In mode auto, before it is decided. */
+START_TEST(killed_while_it_is_weighed)
+{
+	ramp_segment_t id = world_segment(A, "x", 1200, 0);
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	world_hold(A, id);
+	world_arm(A, weighed[_i].point, DO_KILL, 0, 1);
+	world_ask_dead(A, id, B, A);
+	world_start(A);
+	stays(id, A);
+	ck_assert_int_eq(world_move(C, id, B), 0);
+	world_rest(id);
+}
+END_TEST
+
 void add_precopy_kill_stories(Suite *suite)
 {
 	TCase *tc = precopy_story(suite, "precopy.kills");
@@ -601,4 +626,5 @@ void add_precopy_kill_stories(Suite *suite)
 	tcase_add_loop_test(tc, the_other_end_reboots, from, from + N_PRECOPY_STEPS);
 	tc = precopy_story(suite, "precopy.late");
 	tcase_add_loop_test(tc, killed_in_a_later_round, 0, 3);
+	tcase_add_loop_test(tc, killed_while_it_is_weighed, 0, 2);
 }

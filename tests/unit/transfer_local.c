@@ -491,15 +491,6 @@ static bool exported(const struct pull_source *s)
 	return found;
 }
 
-/* Mode auto copies what is small, and then no program stores meanwhile. */
-static bool reads_in_rounds(struct seg *seg)
-{
-	int mode = atomic_load(&world->mode);
-
-	return mode == TRANSFER_PRECOPY ||
-	       (mode == TRANSFER_AUTO && seg_size(seg) > LARGE_PAGES * RAMP_PAGE_BYTES);
-}
-
 /* One page, if the source may be read and the page is there. */
 static bool pull_page(struct job *job, uint64_t page)
 {
@@ -515,7 +506,8 @@ static bool pull_page(struct job *job, uint64_t page)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
 		n = pread(fd, bytes, sizeof(bytes), at);
-	if (job->source.alone && reads_in_rounds(job->seg) && is_old(seg_id(job->seg), page))
+	/* In a round, unlike in a copy, programs store meanwhile. */
+	if (job->source.rank == PULL_AHEAD && is_old(seg_id(job->seg), page))
 		memset(bytes, 0xdd, sizeof(bytes));
 	/* A hole stays one, and one that was made of a page that was read is cleared. */
 	data = fd >= 0 ? lseek(fd, at, SEEK_DATA) : -1;

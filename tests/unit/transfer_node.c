@@ -88,6 +88,8 @@ static void migrate(const struct command *c)
 		.force = atomic_load(&world->forced),
 		.mode = (enum transfer_mode)atomic_load(&world->mode),
 		.max_rounds = (uint8_t)atomic_load(&world->max_rounds),
+		.queues = atomic_load(&world->queues),
+		.limit_bytes_s = atomic_load(&world->limit_bytes_s),
 	};
 
 	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # rampfs-status: tables for people, one JSON object for programs, and lost segments in both.
 . tests/lib/cluster.sh
+cluster_mode=""
 export LC_ALL=C
 keeper() { pgrep -f -- "^rampfs -o .*$mnt/$1\$"; }
 quietly() { "$@" 2>/dev/null; }
@@ -179,10 +180,10 @@ trap 'status=$?; kill -CONT $stopped || true; cluster_cleanup $status' EXIT
 kill -STOP "$stopped"
 rampfs-migrate "$mnt/a/a/$odd" c 2>/dev/null &
 mover=$!
-soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source, mode lazy: the default$'
+soon a '^  two.x0a.x5cx41 -> b  '$'\xff''  +a -> c  +connecting  +[0-9]+ ms  source, mode auto: the default$'
 as_documented a migrations
 json a 's["migrations"][0]["name"] == "  two\n\\x5cx41 -> b  \\xff"' 's["migrations"][0]["to"] == "c"' \
-	's["migrations"][0]["side"] == "source"' 's["migrations"][0]["mode"] == "lazy"' 's["migrations"][0]["why"] == "the default"'
+	's["migrations"][0]["side"] == "source"' 's["migrations"][0]["mode"] == "auto"' 's["migrations"][0]["why"] == "the default"'
 kill -CONT "$stopped"
 trap cluster_cleanup EXIT
 wait $mover || true

@@ -41,6 +41,7 @@ is_level() { [ "$(level "$1")" = "$2" ]; }
 stopped() { umount "$mnt/$1" && within 20 flock -n "$state/$1/lock" true; }
 place "$released"
 export RAMPFS_BUILD=$scratch/place PATH=$scratch/place/bin:$PATH
+cluster_mode="" # the released commit knows none
 cluster_start -n 3 -c 256M
 
 echo "what the released commit has made"

@@ -3,6 +3,7 @@
 # write(2), truncate and punched holes meanwhile; pins are refused; daemons killed in the middle.
 # (Live writers of memory, byte by byte: oracle.sh.)
 . tests/lib/cluster.sh
+cluster_mode=""
 cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
 
@@ -170,33 +171,50 @@ rm "$mnt/b/b/grow"
 
 echo "a process that could store past the page tables is named, and other modes do not mind"
 cat >"$scratch/pins.py" <<'P'
-import mmap, os, sys
+import ctypes, mmap, os, sys
 f = open(sys.argv[1], "r+b")
 m = mmap.mmap(f.fileno(), 0)
-direct = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
-print("ready", flush=True)
+if sys.argv[2] == "io_uring":
+    ring = ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120))
+    print("no io_uring" if ring < 0 else "ready", flush=True)
+else:
+    direct = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    print("ready", flush=True)
 sys.stdin.readline()
 P
 head -c 8M /dev/urandom >"$mnt/a/a/pinned"
 mkfifo "$scratch/hold"
 direct=$(mktemp /var/tmp/rampfs-direct.XXXXXX) # not every tmpfs knows O_DIRECT
-: >"$scratch/pins"
-rampfs-run /usr/bin/python3 "$scratch/pins.py" "$mnt/a/a/pinned" "$direct" <"$scratch/hold" >"$scratch/pins" &
-program=$!
-exec 4>"$scratch/hold"
-within 20 grep -q ready "$scratch/pins"
-refused "direct I/O" rampfs-migrate --mode precopy "$mnt/a/a/pinned" b
-rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/pinned" b 2>"$scratch/how"
-grep -q "mode lazy: .*direct I/O" "$scratch/how" || fail "auto says $(cat "$scratch/how")"
-exec 4>&-
-wait $program || true
+# pins WHAT NAME FROM TO: a program has the segment mapped, and WHAT open
+pins() {
+	: >"$scratch/pins"
+	rampfs-run /usr/bin/python3 "$scratch/pins.py" "$mnt/$3/$3/pinned" "$1" <"$scratch/hold" >"$scratch/pins" &
+	program=$!
+	exec 4>"$scratch/hold"
+	within 20 test -s "$scratch/pins"
+	if grep -q ready "$scratch/pins"; then
+		refused "process $program (" rampfs-migrate --mode precopy "$mnt/$3/$3/pinned" "$4"
+		refused "$2" rampfs-migrate --mode precopy "$mnt/$3/$3/pinned" "$4"
+		rampfs-migrate --wait --verbose "$mnt/$3/$3/pinned" "$4" 2>"$scratch/how"
+		grep -q "mode lazy: .*$2" "$scratch/how" || fail "auto says $(cat "$scratch/how")"
+	else
+		cat "$scratch/pins"
+	fi
+	exec 4>&-
+	wait $program || true
+}
+pins "$direct" "direct I/O" a b
+pins io_uring "an io_uring" b a
 rm -f "$direct"
 
 echo "the mode: of the request, else of the segment, else of its node's mount; it goes where the segment goes"
 how() { grep -oE 'mode .*' "$scratch/how"; }
-umount "$mnt/b"
-within 20 flock -n "$state/b/lock" true
-rampfs -o "log=$scratch/cluster/b.log,mode=copy" "$state/b" "$mnt/b"
+again() { # OPTIONS: b ends, and is mounted with these
+	umount "$mnt/b"
+	within 20 flock -n "$state/b/lock" true
+	rampfs -o "log=$scratch/cluster/b.log$1" "$state/b" "$mnt/b"
+}
+again ,mode=copy
 head -c 1M /dev/urandom >"$mnt/a/a/how"
 within 20 setfattr -n user.ramp.mode -v precopy "$mnt/a/a/how"
 refused "Invalid argument" setfattr -n user.ramp.mode -v fast "$mnt/a/a/how"
@@ -214,9 +232,11 @@ rampfs-migrate --verbose "$mnt/b/b/how" a 2>"$scratch/how"
 same "mode copy: mount option" "$(how)" "the mount's mode"
 within 20 settled "$mnt/a/a/how"
 rampfs-migrate --verbose --max-rounds 1 "$mnt/a/a/how" c 2>"$scratch/how"
-same "mode lazy: the default" "$(how)" "the default"
+same "mode lazy: 1024 KiB are too little to go ahead" "$(how)" "the default"
+again ""
+within 20 test -e "$mnt/c/b" -a -d "$mnt/b/b"
 
-echo "mode auto: lazily, by pre-copy, or little by copy; and it says why"
+echo "mode auto, the default: lazily, by pre-copy, or little by copy; and it says why"
 says() { grep -qE "mode $1" "$scratch/how" || fail "not \"$1\", but $(cat "$scratch/how")"; }
 cat >"$scratch/stores.py" <<'P'
 import mmap, sys
@@ -237,7 +257,7 @@ auto() {
 	program=$!
 	exec 4>"$scratch/hold"
 	within 20 grep -q ready "$scratch/ready"
-	rampfs-migrate --wait --verbose --mode "${5:-auto}" "$2" "$3" 2>"$scratch/how"
+	rampfs-migrate --wait --verbose ${5:+--mode "$5"} "$2" "$3" 2>"$scratch/how"
 	exec 4>&-
 	wait $program || true
 	says "$4"
@@ -246,13 +266,26 @@ head -c 32M /dev/urandom >"$mnt/a/a/auto"
 head -c 4096 /dev/urandom >"$mnt/a/a/little"
 sums=$(cat "$mnt/a/a/auto" "$mnt/a/a/little" | sha256sum)
 setfattr -n user.ramp.pages -v small "$mnt/a/a/auto"
-rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/auto" b 2>"$scratch/how"
+within 20 rampfs-migrate --wait --verbose "$mnt/a/a/auto" b 2>"$scratch/how"
 says "lazy: no program has it mapped here"
 auto nothing "$mnt/b/b/auto" a "precopy: programs store into [0-9]+ MB/s, the link carries [0-9]+ MB/s"
 rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/little" b 2>"$scratch/how"
 says "copy: 4 KiB, the link carries [0-9]+ MB/s"
 same "$sums" "$(cat "$mnt/a/a/auto" "$mnt/b/b/little" | sha256sum)" "the bytes"
-here=a there=b
+program_in() { # FILE
+	: >"$scratch/ready"
+	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$1" nothing <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
+	program=$!
+	exec 4>"$scratch/hold"
+	within 20 grep -q ready "$scratch/ready"
+}
+program_in "$mnt/a/a/auto"
+mv "$mnt/a/a/auto" "$mnt/a/b/"
+exec 4>&-
+wait $program || true
+grep -q "moves in mode precopy: programs store into" "$scratch/cluster/a.log" || fail "mv does not copy ahead by itself"
+within 20 settled "$mnt/b/b/auto"
+here=b there=a
 for try in 1 2 3 4 5; do # a busy machine may keep the program from storing
 	auto all "$mnt/$here/$here/auto" $there "(lazy|precopy): programs store into"
 	! grep -q "mode lazy" "$scratch/how" || break
