@@ -157,8 +157,9 @@
  *               SESSION_MORE: more follow in another BATCH, whose other fields are ignored. It is no
  *               transaction. A daemon that does not know it hangs up
  *   <- VERDICT{result, segment, text}   once for each, in any order; as ANSWER
- *   <- ANSWER{result}              after the last VERDICT; ESHUTDOWN: the daemon ends, and segments
- *               without a VERDICT are to be asked for again
+ *   <- ANSWER{result, text}        after the last VERDICT; ESHUTDOWN: the daemon ends, and segments
+ *               without a VERDICT are to be asked for again; EUSERS: so are they, once VERDICTs have
+ *               been read: they count, too, in what its user may have
  *   -> CANCEL{}                    of all that have no VERDICT yet
  *
  *   -> CONNECT{flags, len, segment, mode, node, name, step}   a move in steps, of a segment of this node:

@@ -6,12 +6,14 @@
  * same time. Each answer becomes a VERDICT; after the last one the ANSWER ends the connection.
  *
  * How it fails: each segment by itself. A tool that does not read its VERDICTs in time has them kept, and
- * sent again every AGAIN_MS. One that hangs up, or says CANCEL, cancels all that are not answered; the
+ * sent again every AGAIN_MS; until they are sent they count in its user's quota. Segments beyond that are
+ * not begun: they have no VERDICT, and the ANSWER says so (EUSERS). A tool that hangs up, or says CANCEL, cancels all that are not answered; the
  * batch lives until they are. A daemon that ends gives no VERDICT for what it has not finished.
  */
 #include "tool_batch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,6 +46,7 @@ struct tool_batch {
 	struct tool_migrate what; /* of each, but for its id */
 	struct batched_list waiting, verdicts;
 	bool whole;	/* no more segments follow */
+	bool refused;	/* the user has too many: the rest is not begun */
 	bool cancelled; /* all that are waiting */
 	bool ends;	/* the daemon does */
 	uv_timer_t again;
@@ -51,6 +54,7 @@ struct tool_batch {
 
 static void batched_free(struct batched *of)
 {
+	quota_give(of->batch->programs->quota, of->batch->uid, QUOTA_BATCHED, 1);
 	free(of->text);
 	free(of);
 }
@@ -97,10 +101,14 @@ static bool say(struct tool_batch *batch, const struct session_msg *msg)
 
 static void say_verdicts(struct tool_batch *batch)
 {
-	struct session_msg answer = {.type = SESSION_ANSWER, .result = batch->ends ? ESHUTDOWN : 0};
+	struct session_msg answer = {.type = SESSION_ANSWER};
 	struct session_conn *conn = batch->conn;
 	struct batched *of;
 
+	answer.result = batch->ends ? ESHUTDOWN : batch->refused ? EUSERS : 0;
+	if (answer.result == EUSERS)
+		snprintf(answer.text, sizeof(answer.text),
+			 "too many segments of this user are to be moved already");
 	while ((of = TAILQ_FIRST(&batch->verdicts))) {
 		/* The analyzer does not see that TAILQ_REMOVE took the one before out.
 		   NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
@@ -139,7 +147,6 @@ static void batched_answered(void *arg, int result, const char *text)
 	of->request = NULL;
 	of->result = result;
 	of->text = result && text ? strdup(text) : NULL;
-	quota_give(batch->programs->quota, batch->uid, QUOTA_BATCHED, 1);
 	TAILQ_REMOVE(&batch->waiting, of, link);
 	if (result == -ESHUTDOWN) {
 		batch->ends = true;
@@ -157,28 +164,30 @@ static void batched_answered(void *arg, int result, const char *text)
 
 static bool begin_one(struct tool_batch *batch, ramp_segment_t id)
 {
-	struct batched *of = calloc(1, sizeof(*of));
-	bool may = of &&
-		   quota_take(batch->programs->quota, batch->uid, QUOTA_BATCHED, 1, QUOTA_DEFAULT);
+	struct quota *quota = batch->programs->quota;
+	struct batched *of;
 
-	if (!of)
+	if (!batch->refused && !quota_take(quota, batch->uid, QUOTA_BATCHED, 1, QUOTA_DEFAULT))
+		batch->refused = true;
+	if (batch->refused)
+		return true;
+	of = calloc(1, sizeof(*of));
+	if (!of) {
+		quota_give(quota, batch->uid, QUOTA_BATCHED, 1);
 		return false;
+	}
 	of->batch = batch;
 	of->segment = id;
 	batch->what.id = id;
-	if (may)
-		of->request = tool_begin_of(batch->programs, &batch->what, batched_answered, of);
-	if (may && of->request) {
+	of->request = tool_begin_of(batch->programs, &batch->what, batched_answered, of);
+	if (of->request) {
 		TAILQ_INSERT_TAIL(&batch->waiting, of, link);
 		if (batch->cancelled)
 			tool_cancel(of->request);
 		return true;
 	}
-	if (may)
-		quota_give(batch->programs->quota, batch->uid, QUOTA_BATCHED, 1);
-	of->result = may ? -ENOMEM : -EUSERS;
-	of->text = strdup(may ? "the daemon is out of memory"
-			      : "too many segments of this user are to be moved already");
+	of->result = -ENOMEM;
+	of->text = strdup("the daemon is out of memory");
 	TAILQ_INSERT_TAIL(&batch->verdicts, of, link);
 	return true;
 }

@@ -41,7 +41,8 @@ struct batch {
 	size_t n, n_over;
 	double began;
 	bool cancelled;
-	bool heard; /* by this daemon, or one before */
+	bool heard;		    /* by this daemon, or one before */
+	char why[SESSION_TEXT_MAX]; /* the daemon's words for its ANSWER, or "" */
 };
 
 static bool is_over(const struct batch_file *file)
@@ -153,8 +154,10 @@ static int batch_receive(struct batch *b, int sock)
 		b->heard = true;
 		if (msg.type == SESSION_VERDICT)
 			take_verdict(b, &msg);
-		else if (msg.type == SESSION_ANSWER)
+		if (msg.type == SESSION_ANSWER) {
+			memcpy(b->why, msg.text, sizeof(b->why));
 			return -(int)msg.result;
+		}
 	}
 }
 
@@ -177,14 +180,14 @@ static int ask_once(struct batch *b, const char *socket)
 static void end_rest(struct batch *b, int rc)
 {
 	struct session_msg answer = {0};
-	char why[160];
+	char why[SESSION_TEXT_MAX + 8];
 
 	snprintf(why, sizeof(why),
 		 rc == -EUSERS || rc == -EPROTO || rc == -EACCES
 			 ? "%s"
 			 : "the daemon does not answer (%s); the move may continue by itself, "
 			   "rampfs-status shows it",
-		 strerror(-rc));
+		 b->why[0] ? b->why : strerror(-rc));
 	for (struct batch_file *file = b->files; file < b->files + b->n; file++) {
 		if (is_over(file))
 			continue;
@@ -220,8 +223,13 @@ static void ask_all(struct batch *b)
 	int rc = socket ? -EAGAIN : -ENOMEM, tries = 0;
 
 	while (socket && b->n_over < b->n) {
+		size_t before = b->n_over;
+
 		asked = clock_s();
+		b->why[0] = 0;
 		rc = ask_once(b, socket);
+		if (rc == -EUSERS && b->n_over > before && !b->ops->interrupts())
+			continue; /* more than a user may have at a time: the next part */
 		if (b->n_over == b->n || b->ops->interrupts() || rc == -EUSERS || rc == -EACCES ||
 		    rc == -EPROTO || rc == -ENAMETOOLONG)
 			break;

@@ -999,6 +999,40 @@ START_TEST(one_user_has_few_moves_in_steps)
 }
 END_TEST
 
+/* A tool that never reads must not make the daemon keep verdicts without bound. */
+START_TEST(verdicts_that_are_not_read_count)
+{
+	const uint32_t most = 65536, all = most + 256 * SESSION_RANGES_MAX;
+	struct session_msg msg = {.type = SESSION_BATCH, .flags = SESSION_MORE, .node = "b"};
+	uint32_t verdicts = 0;
+	int sock;
+
+	world_programs_stop();
+	world.tools = (struct programs_tools){.migrate = on_one_of_a_batch};
+	world_programs_start();
+	connect_as(1001);
+	sock = connect_raw();
+	connect_as(0);
+	for (uint32_t i = 0; i < all; i++) {
+		msg.ranges[msg.count++].addr = 10 * (uint64_t)i + 1;
+		if (msg.count < SESSION_RANGES_MAX)
+			continue;
+		msg.flags = i < all - 1 ? SESSION_MORE : 0;
+		ck_assert_int_eq(session_send(sock, &msg, NULL, 0, 0), 0);
+		msg.count = 0;
+	}
+	while (session_recv(sock, &msg, NULL, NULL, 0) == 0 && msg.type == SESSION_VERDICT)
+		verdicts++;
+	ck_assert_int_eq(msg.type, SESSION_ANSWER);
+	ck_assert_uint_eq(msg.result, EUSERS);
+	ck_assert_str_eq(msg.text, "too many segments of this user are to be moved already");
+	/* The socket takes some while the rest is still coming. */
+	ck_assert_uint_ge(verdicts, most);
+	ck_assert_uint_lt(verdicts, all);
+	close(sock);
+}
+END_TEST
+
 /* ---- requests that wait ---------------------------------------------------------------------- */
 
 static _Atomic unsigned begun;
@@ -1249,6 +1283,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_first_message_that_does_not_come_ends_the_connection);
 	tcase_add_test(tc, a_tool_is_answered_and_may_cancel);
 	tcase_add_test(tc, each_segment_of_a_batch_has_a_verdict);
+	tcase_add_test(tc, verdicts_that_are_not_read_count);
 	tcase_add_test(tc, a_move_in_steps_hears_its_program);
 	tcase_add_test(tc, a_pull_needs_the_token_of_an_open);
 	tcase_add_test(tc, one_user_has_few_moves_in_steps);
