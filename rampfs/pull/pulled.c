@@ -194,6 +194,8 @@ void pulled_remove(struct pulled *pulled)
 	if (there) {
 		TAILQ_REMOVE(&pull->entries, pulled, entry);
 		pulled->entry.tqe_next = NULL;
+		/* Threads that find entries in the list release it no more. */
+		pthread_cond_broadcast(&pull->released);
 	}
 	pthread_mutex_unlock(&pull->lock);
 	if (there)

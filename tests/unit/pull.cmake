@@ -13,7 +13,7 @@ target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread -Wl,--wrap=lseek)
 # is stopped.
 target_link_options(test_pull_orders PRIVATE -Wl,--wrap=pages_arrive -Wl,--wrap=pages_claim_cut
   -Wl,--wrap=pages_lose_all -Wl,--wrap=link_post -Wl,--wrap=seg_map -Wl,--wrap=pull_now_ms
-  -Wl,--wrap=pull_now_us)
+  -Wl,--wrap=pull_now_us -Wl,--wrap=pulled_of -Wl,--wrap=programs_pulled)
 # In which order pages are asked for.
 target_link_options(test_pull_wishes PRIVATE -Wl,--wrap=link_post)
 # There are processors, and they idle.

@@ -13,7 +13,9 @@
 #include "base/kernel.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
+#include "pull/give_up.h"
 #include "pull/link.h"
+#include "pull/pulled.h"
 #include "pull_world.h"
 
 #define COME_BY_US 50000 /* the pager has seen all that it can see, and sleeps */
@@ -112,6 +114,37 @@ uint64_t __wrap_pages_lose_all(struct seg *seg)
 		usleep(COME_BY_US);
 	}
 	return __real_pages_lose_all(seg);
+}
+
+static struct hold before_end; /* of the pull */
+
+bool __real_programs_pulled(struct programs *p, struct seg *seg);
+bool __wrap_programs_pulled(struct programs *p, struct seg *seg);
+
+bool __wrap_programs_pulled(struct programs *p, struct seg *seg)
+{
+	if (seg == w.t_seg)
+		hold_here(&before_end);
+	return __real_programs_pulled(p, seg);
+}
+
+static __thread bool gives_up;
+static _Atomic unsigned found_to_give_up;
+static _Atomic bool may_give_up;
+
+struct pulled *__real_pulled_of(struct pull *pull, const struct seg *seg);
+struct pulled *__wrap_pulled_of(struct pull *pull, const struct seg *seg);
+
+struct pulled *__wrap_pulled_of(struct pull *pull, const struct seg *seg)
+{
+	struct pulled *pulled = __real_pulled_of(pull, seg);
+
+	if (gives_up) {
+		atomic_fetch_add(&found_to_give_up, 1);
+		while (!atomic_load(&may_give_up))
+			usleep(1000);
+	}
+	return pulled;
 }
 
 static _Atomic unsigned maps_to_fail;
@@ -670,6 +703,45 @@ START_TEST(who_is_kept_when_all_ends_uses_nothing_that_is_gone)
 }
 END_TEST
 
+static _Atomic unsigned given_up;
+
+static void *give_up(void *arg)
+{
+	uint64_t count = 1;
+
+	(void)arg;
+	gives_up = true;
+	ck_assert_int_eq(pull_give_up(w.t_pull, w.t_seg, false, &count), 0);
+	ck_assert_uint_eq(count, 0);
+	atomic_fetch_add(&given_up, 1);
+	return NULL;
+}
+
+/* Two programs give up what has not come when the last page comes: the pull ends before its threads have
+   seen that. */
+START_TEST(who_gives_up_as_the_pull_ends_is_answered)
+{
+	pthread_t threads[2];
+
+	world_open_with(&w, MIB, false, false);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, give_up, NULL), 0);
+	wait_until(atomic_load(&found_to_give_up) == 2);
+	atomic_store(&before_end.armed, true);
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
+	wait_until(atomic_load(&before_end.reached));
+	atomic_store(&may_give_up, true);
+	usleep(COME_BY_US);
+	let_go(&before_end);
+	wait_until(atomic_load(&given_up) == 2);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull_orders");
@@ -692,6 +764,7 @@ static Suite *suite(void)
 	tcase_add_test(c, what_is_watched_for_lost_pages_can_leave);
 	tcase_add_test(c, a_program_that_keeps_the_pager_keeps_no_other);
 	tcase_add_test(c, a_program_that_keeps_the_prefetch_keeps_no_pull);
+	tcase_add_test(c, who_gives_up_as_the_pull_ends_is_answered);
 	tcase_add_loop_test(c, who_is_kept_when_all_ends_uses_nothing_that_is_gone, 0, 2);
 	suite_add_tcase(s, c);
 	return s;
