@@ -26,4 +26,4 @@ target_link_options(test_sessions PRIVATE -Wl,--wrap=fsopen,--wrap=kernel_uffd_r
 target_link_options(test_strangers PRIVATE -Wl,--wrap=kernel_uffd_continue)
 # The first look at /proc is held until all callers have come.
 rampfs_test(NAME search SOURCES unit/test_search.c NEEDS programs LABELS quick threads)
-target_link_options(test_search PRIVATE -Wl,--wrap=bounded_run)
+target_link_options(test_search PRIVATE -Wl,--wrap=bounded_look)

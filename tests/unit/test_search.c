@@ -24,15 +24,15 @@
 static _Atomic unsigned looked;
 static _Atomic bool hold_first;
 
-bool __real_bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
-bool __wrap_bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
+bool __real_bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
+bool __wrap_bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
 
-bool __wrap_bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
+bool __wrap_bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
 {
 	if (atomic_fetch_add(&looked, 1) == 0)
 		while (atomic_load(&hold_first))
 			usleep(1000);
-	return __real_bounded_run(fn, arg, forget, rc, stuck);
+	return __real_bounded_look(fn, arg, forget, rc, stuck);
 }
 
 struct seeking {
@@ -128,6 +128,35 @@ START_TEST(callers_that_come_meanwhile_share_the_next_look)
 }
 END_TEST
 
+static int note_thread(struct bounded *bounded, void *arg)
+{
+	(void)bounded;
+	*(pid_t *)arg = gettid();
+	return 0;
+}
+
+static void forget_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* A thread that has looked looks again; one that may leave something behind on it does nothing else. */
+START_TEST(looks_share_a_thread)
+{
+	pid_t first = 0, next = 0, own = 0, stuck;
+	int rc;
+
+	ck_assert(bounded_look(note_thread, &first, forget_nothing, &rc, &stuck));
+	for (int i = 0; i < 100 && next != first; i++) { /* it may not wait for more yet */
+		usleep(1000);
+		ck_assert(bounded_look(note_thread, &next, forget_nothing, &rc, &stuck));
+	}
+	ck_assert_int_eq(next, first);
+	ck_assert(bounded_run(note_thread, &own, forget_nothing, &rc, &stuck));
+	ck_assert_int_ne(own, first);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("search");
@@ -135,6 +164,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, callers_that_come_meanwhile_share_the_next_look);
+	tcase_add_test(tc, looks_share_a_thread);
 	suite_add_tcase(s, tc);
 	return run_suite(s);
 }

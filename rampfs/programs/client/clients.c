@@ -124,13 +124,14 @@ void clients_free(struct client **clients, size_t count)
 	free(clients);
 }
 
-/* The work of clients_look, on a thread that may outlive the call. */
+/* The work of clients_look_into, on a thread that may outlive the call. */
 struct clients_looking {
 	struct programs *programs;
 	struct client **clients;
 	size_t count;
 	client_fn *fn;
-	pid_t pid; /* the process that is looked into, or was last */
+	client_drop *drop; /* NULL: arg holds nothing */
+	pid_t pid;	   /* the process that is looked into, or was last */
 	max_align_t arg[];
 };
 
@@ -148,9 +149,8 @@ static int look_at_clients(struct bounded *bounded, void *arg)
 	return rc;
 }
 
-static void looking_free(void *arg)
+static void looking_free(struct clients_looking *l)
 {
-	struct clients_looking *l = arg;
 	struct programs *p = l->programs;
 
 	clients_free(l->clients, l->count);
@@ -158,8 +158,24 @@ static void looking_free(void *arg)
 	atomic_fetch_sub(&p->looking, 1); /* programs_close may free `p` now */
 }
 
+/* Its caller has left. */
+static void looking_forget(void *arg)
+{
+	struct clients_looking *l = arg;
+
+	if (l->drop)
+		l->drop(l->arg);
+	looking_free(l);
+}
+
 int clients_look(struct client **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid)
+{
+	return clients_look_into(clients, count, fn, NULL, arg, len, pid);
+}
+
+int clients_look_into(struct client **clients, size_t count, client_fn *fn, client_drop *drop,
+		      void *arg, size_t len, pid_t *pid)
 {
 	struct clients_looking *l = count ? malloc(sizeof(*l) + len) : NULL;
 	int rc;
@@ -170,13 +186,18 @@ int clients_look(struct client **clients, size_t count, client_fn *fn, void *arg
 		return count ? -ENOMEM : 0;
 	}
 	*l = (struct clients_looking){
-		.programs = clients[0]->programs, .clients = clients, .count = count, .fn = fn};
+		.programs = clients[0]->programs,
+		.clients = clients,
+		.count = count,
+		.fn = fn,
+		.drop = drop,
+	};
 	atomic_fetch_add(&l->programs->looking, 1);
 	if (len)
 		memcpy(l->arg, arg, len);
-	if (!bounded_run(look_at_clients, l, looking_free, &rc, pid))
+	if (!bounded_look(look_at_clients, l, looking_forget, &rc, pid))
 		return -EBUSY;
-	if (rc != -EBUSY) /* else bounded_run has set it to the process that is stuck */
+	if (rc != -EBUSY) /* else bounded_look has set it to the process that is stuck */
 		*pid = l->pid;
 	if (len)
 		memcpy(arg, l->arg, len);

@@ -123,5 +123,10 @@ void clients_free(struct client **clients, size_t count);
 typedef int client_fn(struct bounded *bounded, void *arg, struct client *client);
 int clients_look(struct client **clients, size_t count, client_fn *fn, void *arg, size_t len,
 		 pid_t *pid);
+/* The same for fn that puts into the copy what has to be freed: it is the caller's afterwards, or is
+   dropped where the thread is left behind. */
+typedef void client_drop(void *arg);
+int clients_look_into(struct client **clients, size_t count, client_fn *fn, client_drop *drop,
+		      void *arg, size_t len, pid_t *pid);
 
 #endif

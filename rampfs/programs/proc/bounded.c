@@ -6,7 +6,9 @@
  * server never answers can hold either as long as it likes, and every thread that looks waits.
  *
  * Happy path: the thread says which process it is about to look into (bounded_enter), one after the
- * other; the caller waits for the thread's end.
+ * other; the caller waits for the thread's end. A thread that has looked waits for more to look at,
+ * for IDLE_MS: a batch of moves needs thousands of looks, and to make a thread costs more than many of
+ * them.
  *
  * How it fails: one process blocks the thread for 3 s. Then the caller continues without it, and is
  * told which process that is. The thread ends when the process lets it. Until then no other thread
@@ -35,12 +37,15 @@
    daemon was stopped meanwhile. */
 #define ROUND_MS     100u
 #define STUCK_ROUNDS 30u
+#define IDLE_MS	     1000u
 
 struct bounded {
-	LIST_ENTRY(bounded) link; /* in `stuck` */
+	LIST_ENTRY(bounded) link; /* in `stuck_ones` */
+	STAILQ_ENTRY(bounded) in_line;
 	bounded_fn *fn;
 	bounded_forget *forget;
 	void *arg;
+	bool looks;   /* its thread may do other work afterwards */
 	int priority; /* the caller's real-time priority; 0: none */
 	int rc;	      /* the thread's result, valid when it is done */
 
@@ -57,6 +62,13 @@ struct bounded {
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, bounded) stuck_ones = LIST_HEAD_INITIALIZER(stuck_ones);
 
+/* Threads without work, and work that one of them is about to take. */
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t idle_once = PTHREAD_ONCE_INIT;
+static pthread_cond_t idle_more; /* on the monotonic clock */
+static STAILQ_HEAD(, bounded) idle_line = STAILQ_HEAD_INITIALIZER(idle_line);
+static unsigned idle_threads, idle_work;
+
 static bool is_stuck(pid_t pid, bool memory)
 {
 	const struct bounded *a;
@@ -67,6 +79,24 @@ static bool is_stuck(pid_t pid, bool memory)
 		stuck |= a->at == pid && (memory || !a->memory);
 	pthread_mutex_unlock(&stuck_lock);
 	return stuck;
+}
+
+static struct timespec bounded_until(uint32_t ms)
+{
+	uint64_t until_ms = clock_ms() + ms;
+
+	return (struct timespec){.tv_sec = (time_t)(until_ms / 1000),
+				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+}
+
+static void init_monotonic(pthread_cond_t *cond)
+{
+	pthread_condattr_t clock;
+
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &clock);
+	pthread_condattr_destroy(&clock);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -128,13 +158,10 @@ static void bounded_free(struct bounded *a)
 	free(a);
 }
 
-static void *bounded_main(void *arg)
+static void bounded_work(struct bounded *a)
 {
-	struct bounded *a = arg;
 	bool left;
 
-	if (a->priority)
-		(void)kernel_rt_boost(a->priority); /* programs may be frozen meanwhile */
 	a->rc = a->fn(a, a->arg);
 	pthread_mutex_lock(&a->lock);
 	a->done = true;
@@ -142,12 +169,47 @@ static void *bounded_main(void *arg)
 	pthread_cond_signal(&a->ended);
 	pthread_mutex_unlock(&a->lock);
 	if (!left)
-		return NULL;
+		return;
 	pthread_mutex_lock(&stuck_lock);
 	LIST_REMOVE(a, link);
 	pthread_mutex_unlock(&stuck_lock);
 	a->forget(a->arg);
 	bounded_free(a);
+}
+
+/* Waits for more work. NULL: there is none. */
+static struct bounded *bounded_next(void)
+{
+	struct timespec until = bounded_until(IDLE_MS);
+	struct bounded *a;
+	int rc = 0;
+
+	pthread_mutex_lock(&idle_lock);
+	idle_threads++;
+	while (!(a = STAILQ_FIRST(&idle_line)) && !rc)
+		rc = pthread_cond_timedwait(&idle_more, &idle_lock, &until);
+	idle_threads--;
+	if (a) {
+		STAILQ_REMOVE_HEAD(&idle_line, in_line);
+		idle_work--;
+	}
+	pthread_mutex_unlock(&idle_lock);
+	return a;
+}
+
+static void *bounded_main(void *arg)
+{
+	struct bounded *a = arg;
+	bool looks = a->looks;
+	int priority = 0;
+
+	for (; a; a = looks ? bounded_next() : NULL) {
+		/* Programs may be frozen meanwhile. */
+		if (a->priority != priority)
+			(void)kernel_rt_boost(a->priority);
+		priority = a->priority;
+		bounded_work(a);
+	}
 	return NULL;
 }
 
@@ -163,31 +225,53 @@ static int own_priority(void)
 		       : 0;
 }
 
-static struct bounded *bounded_make(bounded_fn *fn, void *arg, bounded_forget *forget)
+static void idle_init(void)
+{
+	init_monotonic(&idle_more);
+}
+
+static struct bounded *bounded_make(bounded_fn *fn, void *arg, bounded_forget *forget, bool looks)
 {
 	struct bounded *a = calloc(1, sizeof(*a));
-	pthread_condattr_t clock;
 
 	if (!a)
 		return NULL;
+	a->looks = looks;
 	a->fn = fn;
 	a->arg = arg;
 	a->forget = forget;
 	a->priority = own_priority();
 	pthread_mutex_init(&a->lock, NULL);
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->ended, &clock);
-	pthread_condattr_destroy(&clock);
+	init_monotonic(&a->ended);
 	return a;
+}
+
+/* Gives it to a thread without work. False: there is none. */
+static bool bounded_hand_over(struct bounded *a)
+{
+	bool taken;
+
+	pthread_once(&idle_once, idle_init);
+	pthread_mutex_lock(&idle_lock);
+	taken = idle_threads > idle_work;
+	if (taken) {
+		STAILQ_INSERT_TAIL(&idle_line, a, in_line);
+		idle_work++;
+		pthread_cond_signal(&idle_more);
+	}
+	pthread_mutex_unlock(&idle_lock);
+	return taken;
 }
 
 static int bounded_start(struct bounded *a)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
-	int rc = pthread_attr_init(&attr);
+	int rc;
 
+	if (a->looks && bounded_hand_over(a))
+		return 0;
+	rc = pthread_attr_init(&attr);
 	if (rc)
 		return -rc;
 	rc = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -199,9 +283,7 @@ static int bounded_start(struct bounded *a)
 
 static void wait_a_round(struct bounded *a)
 {
-	uint64_t until_ms = clock_ms() + ROUND_MS;
-	struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
-				 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+	struct timespec until = bounded_until(ROUND_MS);
 
 	pthread_cond_timedwait(&a->ended, &a->lock, &until);
 }
@@ -251,9 +333,10 @@ static void say_stuck(pid_t pid, bool memory)
 		 name);
 }
 
-bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
+static bool bounded_do(bounded_fn *fn, void *arg, bounded_forget *forget, bool looks, int *rc,
+		       pid_t *stuck)
 {
-	struct bounded *a = bounded_make(fn, arg, forget);
+	struct bounded *a = bounded_make(fn, arg, forget, looks);
 	bool memory;
 
 	*stuck = 0;
@@ -273,4 +356,14 @@ bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid
 		*stuck = a->at;
 	bounded_free(a);
 	return true;
+}
+
+bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
+{
+	return bounded_do(fn, arg, forget, false, rc, stuck);
+}
+
+bool bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck)
+{
+	return bounded_do(fn, arg, forget, true, rc, stuck);
 }

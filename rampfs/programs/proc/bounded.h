@@ -23,5 +23,7 @@ int bounded_same_memory(struct bounded *bounded, pid_t a, pid_t b);
    it returned (-EBUSY: process *stuck blocks it), and arg is the caller's. False: process *stuck
    has blocked it for 3 s, and forget(arg) is called when it ends. */
 bool bounded_run(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
+/* The same for work that leaves nothing of its own on its thread, which others may use. */
+bool bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int *rc, pid_t *stuck);
 
 #endif

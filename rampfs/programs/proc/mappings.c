@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "found.h"
 #include "mappings.h"
 #include "process.h"
 
@@ -314,7 +315,7 @@ int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t
 	return rc > 0 ? -EBUSY : rc == -ESRCH ? 0 : rc;
 }
 
-int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino)
+int mappings_files(struct mappings *mappings, struct found_list *found)
 {
 	dev_t dev = mappings->store_dev;
 	struct kernel_vma vma;
@@ -324,8 +325,10 @@ int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64
 	enter_maps(mappings);
 	while ((rc = kernel_maps_next(&mappings->maps, at, UINT64_MAX, &vma)) > 0) {
 		at = vma.end;
-		if (vma.inode == ino && makedev(vma.dev_major, vma.dev_minor) == dev &&
-		    (vma.start < lo || vma.end > hi))
+		if (makedev(vma.dev_major, vma.dev_minor) != dev)
+			continue;
+		rc = found_note(found, mappings->pid, vma.inode, vma.start, vma.end);
+		if (rc)
 			break;
 	}
 	leave_maps(mappings);

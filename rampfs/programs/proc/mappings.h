@@ -12,6 +12,8 @@
 #include "base/ids.h"
 #include "base/kernel.h"
 
+struct found_list;
+
 /* Open /proc files of one process's memory. */
 struct mappings {
 	dev_t store_dev;
@@ -58,9 +60,9 @@ struct revoked_ranges {
    it there is known, or the process has ended; -EBUSY: that is not so; -errno: it can't be told. */
 int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino,
 		   const struct revoked_ranges *known);
-/* Returns 1 if a mapping of the file `ino` lies outside of [lo, hi); 0; -errno. Asks for all
-   mappings of the process: milliseconds if there are thousands. */
-int mappings_outside(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t ino);
+/* Notes all mappings of the store's files. Returns 0; -errno. Asks for all mappings of the process:
+   milliseconds if there are thousands. */
+int mappings_files(struct mappings *mappings, struct found_list *found);
 /* Returns 1 if a file that is not the store's is mapped at that address, with its mapping in
    *range; 0; -errno. */
 int mappings_foreign(struct mappings *mappings, uint64_t addr, struct address_range *range);

@@ -5,8 +5,7 @@
  * processes that map the file.
  *
  * A look at all of /proc costs milliseconds, and a batch of moves needs one for each segment. So what one
- * look finds is noted for every file of the store, and all callers that come while a look is under way
- * share the next one: it begins after they have come.
+ * look finds is noted for every file of the store, and callers share it (shared.h).
  *
  * How it fails: a process that blocks the thread is -EBUSY: it may map the file. A process that
  * even root may not look into (it has more capabilities than this daemon, as a container's init may
@@ -16,7 +15,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,15 +25,11 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "bounded.h"
+#include "found.h"
 #include "search.h"
+#include "shared.h"
 
 #define PROC_PATH 64
-
-struct found {
-	uint64_t ino;
-	pid_t pid;
-	uint64_t start, end;
-};
 
 struct search {
 	dev_t dev;
@@ -44,8 +38,7 @@ struct search {
 	bool one;    /* the first one found is enough */
 	pid_t only;  /* look into this process only; 0: into all */
 	uint64_t lo, hi;
-	struct found *found;
-	size_t n, cap;
+	struct found_list found;
 };
 
 static void pass_over(pid_t pid)
@@ -55,28 +48,6 @@ static void pass_over(pid_t pid)
 	if (!atomic_exchange(&said, true))
 		log_warn("process %d may not be looked into; assuming that it maps no segment",
 			 (int)pid);
-}
-
-static int note_mapper(struct search *s, pid_t pid, uint64_t ino, uint64_t start, uint64_t end)
-{
-	struct found *last = s->n ? &s->found[s->n - 1] : NULL;
-
-	if (last && last->pid == pid && last->ino == ino) {
-		last->start = start < last->start ? start : last->start;
-		last->end = end > last->end ? end : last->end;
-		return 0;
-	}
-	if (!s->found || s->n == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 16;
-		struct found *more = realloc(s->found, cap * sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		s->found = more;
-		s->cap = cap;
-	}
-	s->found[s->n++] = (struct found){ino, pid, start, end};
-	return s->one;
 }
 
 /* Looks into one process through one of its threads, and notes every mapping of the file.
@@ -99,7 +70,9 @@ static int look_at_thread(struct search *s, pid_t pid, pid_t tid)
 		if ((vma.inode == s->ino) == s->others ||
 		    makedev(vma.dev_major, vma.dev_minor) != s->dev)
 			continue;
-		rc = note_mapper(s, pid, vma.inode, vma.start, vma.end);
+		rc = found_note(&s->found, pid, vma.inode, vma.start, vma.end);
+		if (!rc)
+			rc = s->one;
 		if (rc)
 			break;
 	}
@@ -170,7 +143,7 @@ static void search_free(void *arg)
 {
 	struct search *s = arg;
 
-	free(s->found);
+	found_free(&s->found);
 	free(s);
 }
 
@@ -183,7 +156,7 @@ static int search(const struct search *what, struct search **out, pid_t *stuck)
 	if (!s)
 		return -ENOMEM;
 	*s = *what;
-	if (!bounded_run(look_at_all, s, search_free, &rc, stuck))
+	if (!bounded_look(look_at_all, s, search_free, &rc, stuck))
 		return -EBUSY;
 	if (rc)
 		search_free(s);
@@ -196,139 +169,54 @@ static int search(const struct search *what, struct search **out, pid_t *stuck)
 
 /* A look at all files of a store, for all callers that came before it began. */
 struct shared_look {
+	struct shared_run run;
 	dev_t dev;
-	unsigned refs;
-	bool done;
-	/* Once it is done; `search` is sorted by file and process. */
+	/* Once it is done; `search` is joined. */
 	int rc;
 	pid_t stuck;
 	struct search *search;
 };
 
-static struct {
-	pthread_mutex_t lock; /* protects the rest */
-	pthread_cond_t changed;
-	bool running;
-	struct shared_look *next; /* has not begun; NULL: none */
-} looks = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, NULL};
+static struct shared looks = SHARED_INIT;
 
-static int by_file(const void *a, const void *b)
+static void look_for_all(struct shared_run *run)
 {
-	const struct found *x = a, *y = b;
-
-	if (x->ino != y->ino)
-		return x->ino < y->ino ? -1 : 1;
-	if (x->pid != y->pid)
-		return x->pid < y->pid ? -1 : 1;
-	return (x->start > y->start) - (x->start < y->start);
-}
-
-/* Of one process's mappings of one file there may have been others in between. */
-static void join_found(struct search *s)
-{
-	size_t kept = 0;
-
-	if (!s->n)
-		return;
-	qsort(s->found, s->n, sizeof(*s->found), by_file);
-	for (size_t i = 1; i < s->n; i++) {
-		struct found *last = &s->found[kept], *more = &s->found[i];
-
-		if (last->ino != more->ino || last->pid != more->pid)
-			s->found[++kept] = *more;
-		else if (more->end > last->end)
-			last->end = more->end;
-	}
-	s->n = kept + 1;
-}
-
-/* The lock is held, and released meanwhile. */
-static void look_for_all(struct shared_look *look)
-{
+	struct shared_look *look = (struct shared_look *)run;
 	const struct search what = {.dev = look->dev, .others = true, .hi = UINT64_MAX};
 
-	while (looks.running)
-		pthread_cond_wait(&looks.changed, &looks.lock);
-	looks.running = true;
-	looks.next = NULL;
-	pthread_mutex_unlock(&looks.lock);
 	look->rc = search(&what, &look->search, &look->stuck);
 	if (!look->rc)
-		join_found(look->search);
-	pthread_mutex_lock(&looks.lock);
-	looks.running = false;
-	look->done = true;
-	pthread_cond_broadcast(&looks.changed);
+		found_join(&look->search->found);
 }
 
-/* NULL: no memory. */
-static struct shared_look *look_shared(dev_t dev)
+static void look_free(struct shared_run *run)
 {
-	struct shared_look *look;
+	struct shared_look *look = (struct shared_look *)run;
 
-	pthread_mutex_lock(&looks.lock);
-	while (looks.next && looks.next->dev != dev) /* of another store: of tests alone */
-		pthread_cond_wait(&looks.changed, &looks.lock);
-	look = looks.next;
-	if (look) {
-		look->refs++;
-		while (!look->done)
-			pthread_cond_wait(&looks.changed, &looks.lock);
-	} else {
-		look = calloc(1, sizeof(*look));
-		if (look) {
-			look->dev = dev;
-			look->refs = 1;
-			looks.next = look;
-			look_for_all(look);
-		}
-	}
-	pthread_mutex_unlock(&looks.lock);
-	return look;
-}
-
-static void look_put(struct shared_look *look)
-{
-	bool last;
-
-	pthread_mutex_lock(&looks.lock);
-	last = --look->refs == 0;
-	pthread_mutex_unlock(&looks.lock);
-	if (!last)
-		return;
 	if (look->search)
 		search_free(look->search);
 	free(look);
 }
 
-/* Returns where entries of that file begin, if there are any. */
-static size_t first_found(const struct search *s, uint64_t ino)
-{
-	size_t lo = 0, hi = s->n, mid;
-
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (s->found[mid].ino < ino)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
 {
-	struct shared_look *look = look_shared(dev);
-	const struct search *s = look ? look->search : NULL;
-	int rc = look ? look->rc : -ENOMEM;
+	struct shared_look *look = calloc(1, sizeof(*look));
+	const struct found_list *found;
+	int rc;
 
-	if (look && look->stuck)
+	if (!look)
+		return -ENOMEM;
+	look->dev = dev;
+	look = (struct shared_look *)shared_join(&looks, &look->run, dev, look_for_all, look_free);
+	rc = look->rc;
+	if (look->stuck)
 		*stuck = look->stuck;
-	for (size_t i = rc ? 0 : first_found(s, ino); !rc && i < s->n && s->found[i].ino == ino;
-	     i++)
-		rc = fn(arg, s->found[i].pid, s->found[i].start, s->found[i].end);
-	if (look)
-		look_put(look);
+	found = rc ? NULL : &look->search->found;
+	for (size_t i = rc ? 0 : found_first(found, ino);
+	     !rc && i < found->n && found->at[i].ino == ino; i++)
+		rc = fn(arg, found->at[i].pid, found->at[i].start, found->at[i].end);
+	if (shared_put(&looks, &look->run))
+		look_free(&look->run);
 	return rc;
 }
 
@@ -336,14 +224,14 @@ int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
 
 static int any(const struct search *what, pid_t *pid)
 {
-	struct search *s;
+	struct search *s = NULL;
 	int rc = search(what, &s, pid);
 
 	if (rc)
 		return rc;
-	rc = s->n > 0;
+	rc = s->found.n > 0;
 	if (rc)
-		*pid = s->found[0].pid;
+		*pid = s->found.at[0].pid;
 	search_free(s);
 	return rc;
 }

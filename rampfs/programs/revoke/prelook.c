@@ -3,8 +3,8 @@
  * comes.
  *
  * A look at all mappings of a process takes milliseconds where it has thousands, too long for the
- * window. So it is made right before (programs_prelook), and in the window only the arena is asked. A
- * mapping outside of the arena can appear between the two in two ways. The program's own mremap(2)
+ * window. So it is made right before (programs_prelook), and in the window only the segment's extent is
+ * asked. A mapping outside of it can appear between the two in two ways. The program's own mremap(2)
  * makes it from a mapping that was there: but the look comes after the attachments were registered,
  * and a mapping that is made of a registered range is registered too and raises an event, which is
  * counted (uffd.c). Or it comes with a new attach, which is counted as well. A fork's child has no
@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "outside.h"
 #include "prelook.h"
 #include "programs/attach/attachments.h"
 #include "programs/attach/move_away.h"
@@ -156,41 +157,6 @@ static bool arm_early(struct mapped_segment *mseg, const struct mapping_ref *ref
 	return true;
 }
 
-struct extent {
-	uint64_t lo, hi, ino;
-};
-
-static int look_outside(struct bounded *bounded, void *arg, struct client *client)
-{
-	const struct extent *e = arg;
-
-	(void)bounded;
-	return mappings_outside(&client->mappings, e->lo, e->hi, e->ino);
-}
-
-static int prelook_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
-			struct ramp_err *err)
-{
-	struct extent extent = {mseg->lo, mseg->hi, ino};
-	struct client **clients;
-	char name[64];
-	pid_t pid;
-	size_t n;
-	int rc;
-
-	if (clients_get_ready(p, &clients, &n))
-		return ramp_err_sys(err, ENOMEM, "asking which sessions map it");
-	rc = clients_look(clients, n, look_outside, &extent, sizeof(extent), &pid);
-	if (!rc)
-		return 0;
-	if (!pid)
-		return ramp_err_sys(err, -rc, "looking into sessions");
-	process_name(pid, name);
-	return rc > 0 ? ramp_err_set(err, EBUSY, "process %s maps it outside of its extent", name)
-		      : ramp_err_set(err, EBUSY, "looking into process %s: %s", name,
-				     strerror(-rc));
-}
-
 static void note_stopped(const struct mapping_ref *refs, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -214,7 +180,7 @@ static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_
 	w->armed = true;
 	w->on = count_attaches(p, mseg, &w->attaches) && arm_early(mseg, refs, count) &&
 		count_all(refs, count, &w->live, &w->remaps);
-	rc = prelook_look(p, mseg, ino, err);
+	rc = outside_look(p, mseg, ino, err);
 	note_stopped(refs, count);
 	if (!rc)
 		move_away_prepare(p, mseg);

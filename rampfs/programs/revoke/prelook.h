@@ -16,7 +16,7 @@ struct prelook;
 struct programs;
 
 /* Returns true where nothing has come since programs_prelook that could map the segment outside of
-   the arena. change is held, and the segment is FROZEN. */
+   its extent. change is held, and the segment is FROZEN. */
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count);
 /* Counts the attaches, remap events and live refs so far. False: one is under way, and not over soon. change is

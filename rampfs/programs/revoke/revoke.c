@@ -403,13 +403,13 @@ static void await_ends(struct revoke *r)
 			;
 }
 
-/* Checks that nothing is left: in the arena, where the look that was made right before still holds;
+/* Checks that nothing is left: in the extent, where the look that was made right before still holds;
    else everywhere. */
 static int verify(struct revoke *r)
 {
 	struct programs *p = r->programs;
 	bool same = prelook_holds(p, r->mseg, r->refs, r->n_refs);
-	uint64_t lo = same ? p->arena_lo : 0, hi = same ? p->arena_hi : UINT64_MAX, remaps;
+	uint64_t lo = same ? r->mseg->lo : 0, hi = same ? r->mseg->hi : UINT64_MAX, remaps;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
