@@ -493,6 +493,70 @@ static void greet(struct node *node, ramp_node_t peer, bool up)
 		peer_send(node->peers, peer, 1, bytes, sizeof(bytes));
 }
 
+/* ---- what the loop's thread sends ---- */
+
+static __thread unsigned int writes; /* by this thread */
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags);
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	writes++;
+	return __real_sendmsg(fd, msg, flags);
+}
+
+#define AT_ONCE 64u
+
+struct many {
+	struct node *node;
+	uint64_t first;
+	bool stops; /* the loop, before it has written any */
+	unsigned int writes;
+};
+
+static void send_many(void *arg)
+{
+	struct many *many = arg;
+
+	many->writes = writes;
+	for (uint64_t i = 0; i < AT_ONCE; i++)
+		ck_assert_int_eq(send_numbered(many->node, 1, 0, many->first + i, 8), 0);
+	if (many->stops)
+		loop_stop(many->node->loop);
+}
+
+static void count_writes(void *arg)
+{
+	struct many *many = arg;
+
+	many->writes = writes - many->writes;
+}
+
+/* Together, and in order; and none is lost where the daemon ends in the same turn. */
+START_TEST(messages_of_one_turn_go_out_together)
+{
+	struct inbox inbox = {0};
+	struct node a = {.handler = take_numbered, .handler_arg = &inbox}, b = {0};
+	struct many many = {.node = &b};
+
+	node_start(&a, 1, ID_A);
+	node_start(&b, 2, ID_B);
+	nodes_join(&a, &b);
+	node_run(&b, send_many, &many);
+	wait_until(inbox.messages == AT_ONCE);
+	node_run(&b, count_writes, &many);
+	ck_assert_uint_le(many.writes, AT_ONCE / 4);
+	many.first = AT_ONCE;
+	many.stops = true;
+	node_run(&b, send_many, &many);
+	node_stop(&b);
+	wait_until(inbox.messages == UINT64_C(2) * AT_ONCE);
+	ck_assert_uint_eq(inbox.wrong, 0);
+	node_stop(&a);
+}
+END_TEST
+
 START_TEST(calls_from_within_handlers)
 {
 	struct node a = {.handler = answer, .handler_arg = &a, .on_up = greet};
@@ -1114,6 +1178,7 @@ int main(void)
 	tcase_add_test(tc, the_largest_message);
 	tcase_add_test(tc, a_peer_that_falls_behind);
 	tcase_add_test(tc, messages_that_nobody_takes);
+	tcase_add_test(tc, messages_of_one_turn_go_out_together);
 	tcase_add_test(tc, calls_from_within_handlers);
 	tcase_add_test(tc, senders_while_the_connection_breaks);
 	tcase_add_test(tc, closed_in_the_midst);

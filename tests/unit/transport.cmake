@@ -3,6 +3,7 @@ rampfs_test(NAME hello SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_hello.c NEEDS tran
 rampfs_test(NAME transport
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_transport.c ${CMAKE_CURRENT_LIST_DIR}/transport_node.c
   NEEDS transport LABELS quick threads)
+target_link_options(test_transport PRIVATE -Wl,--wrap=sendmsg)
 rampfs_test(NAME tcp
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_tcp.c ${CMAKE_CURRENT_LIST_DIR}/transport_node.c
   NEEDS transport LABELS quick threads)

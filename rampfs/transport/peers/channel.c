@@ -10,10 +10,12 @@
  *   NEW, UP -> BROKEN     [channel_break]  a sender's write has failed; the loop has yet to end it
  *   any other -> CLOSED   [channel_close]
  *
- * Happy path: a sender on any thread makes the HMAC under peer->lock and writes straight to the
- * stream from its own memory; no other thread wakes. Bytes that the stream does not take are copied
- * to a queue, and the loop is told to wait until the socket is writable. The loop reads into one
- * buffer and calls the handler of each whole message.
+ * Happy path: a sender on any thread but the loop's makes the HMAC under peer->lock and writes straight
+ * to the stream from its own memory; no other thread wakes. Bytes that the stream does not take are
+ * copied to a queue, and the loop is told to wait until the socket is writable. The loop reads into one
+ * buffer and calls the handler of each whole message. Messages of the loop's own thread are queued,
+ * and go out by one system call when all that was read is handled, or before the loop sleeps: a batch of
+ * moves has many to answer at a time.
  *
  * Each direction has a key of its own, made from both nonces of the hello, and counts its messages
  * from 1. So a message that is altered, replayed, left out, turned back or carried over from
@@ -69,6 +71,9 @@ struct channel {
 	STAILQ_HEAD(, chunk) queue;
 	size_t queued_bytes;
 	bool spoke; /* since the last tick */
+
+	pthread_t loop_thread;
+	bool held; /* the loop's thread has queued messages, and not written them; its own */
 
 	/* In; of the loop. */
 	struct hmac *in_mac;
@@ -151,6 +156,7 @@ int channel_open(struct peer *peer, const struct stream *stream, const struct he
 	STAILQ_INIT(&channel->queue);
 	channel->peer = peer;
 	channel->stream = *stream;
+	channel->loop_thread = pthread_self();
 	channel->in_cap = IN_SMALL_BYTES;
 	channel->in = malloc(channel->in_cap);
 	endpoint_text(stream->fd, channel->endpoint);
@@ -220,13 +226,6 @@ static void on_channel_closed(uv_handle_t *handle)
 	peers_release(peers);
 }
 
-void channel_close(struct channel *channel)
-{
-	channel_go(channel, channel->state, CHANNEL_CLOSED);
-	uv_close((uv_handle_t *)&channel->poll, on_channel_closed);
-	stream_close(&channel->stream);
-}
-
 /* Out. */
 
 /* Copies the bytes of iov behind the first `done` to the end of the queue. */
@@ -259,84 +258,6 @@ static ssize_t channel_write(struct channel *channel, const struct iovec *iov, s
 	ssize_t sent = stream_writev(&channel->stream, iov, n);
 
 	return sent == -EAGAIN ? 0 : sent;
-}
-
-/* Makes the header with its HMAC, and the HMAC of the whole message. */
-static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uint8_t type,
-		      const void *body, size_t len, uint8_t mac[HMAC_BYTES])
-{
-	struct wire_w w;
-	int rc;
-
-	wire_w_init(&w, header, PROVED_BYTES);
-	wire_put_u32(&w, (uint32_t)len);
-	wire_put_u64(&w, channel->out_count + 1);
-	wire_put_u8(&w, type);
-	hmac_begin(channel->out_mac);
-	hmac_add(channel->out_mac, header, HEADER_BYTES);
-	rc = hmac_end(channel->out_mac, header + HEADER_BYTES);
-	if (rc)
-		return rc;
-	hmac_begin(channel->out_mac);
-	hmac_add(channel->out_mac, header, PROVED_BYTES);
-	hmac_add(channel->out_mac, body, len);
-	return hmac_end(channel->out_mac, mac);
-}
-
-/* The loop ends the channel; no sender writes to it any more. peer->lock held. */
-static void channel_break(struct channel *channel, bool *wake)
-{
-	channel_go(channel, channel->state, CHANNEL_BROKEN);
-	*wake = true;
-}
-
-static int put_frame(struct channel *channel, struct iovec iov[3], size_t total, bool *wake)
-{
-	ssize_t sent = 0;
-
-	if (STAILQ_EMPTY(&channel->queue)) {
-		sent = channel_write(channel, iov, 3);
-		if (sent < 0) {
-			channel_break(channel, wake);
-			return -EHOSTUNREACH;
-		}
-		if ((size_t)sent == total)
-			return 0;
-		*wake = true;
-	}
-	if (queue_rest(channel, iov, 3, (size_t)sent, total)) {
-		/* Half a message is out, or a counter is used up: the other end would notice. */
-		channel_break(channel, wake);
-		return -ENOBUFS;
-	}
-	return 0;
-}
-
-int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake)
-{
-	size_t total = PROVED_BYTES + len + HMAC_BYTES;
-	uint8_t header[PROVED_BYTES], mac[HMAC_BYTES];
-	struct iovec iov[3] = {
-		{header, sizeof(header)},
-		{(void *)(uintptr_t)body, len},
-		{mac, sizeof(mac)},
-	};
-	int rc;
-
-	if (channel->state == CHANNEL_BROKEN)
-		return -EHOSTUNREACH;
-	if (channel->queued_bytes + total > QUEUE_MAX_BYTES)
-		return -ENOBUFS;
-	if (put_proofs(channel, header, type, body, len, mac))
-		return -ENOBUFS;
-	channel->out_count++;
-	rc = put_frame(channel, iov, total, wake);
-	if (rc)
-		return rc;
-	channel->spoke = true;
-	atomic_fetch_add_explicit(&channel->peer->messages_out, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&channel->peer->bytes_out, total, memory_order_relaxed);
-	return 0;
 }
 
 /* Writes the queue as far as the socket takes it; peer->lock held. */
@@ -372,6 +293,99 @@ static int flush_queue(struct channel *channel)
 			sent -= (ssize_t)part;
 		}
 	}
+	return 0;
+}
+
+void channel_close(struct channel *channel)
+{
+	/* The loop may just have sent something. No sender has the channel any more. */
+	if (channel->state == CHANNEL_UP)
+		(void)flush_queue(channel);
+	channel_go(channel, channel->state, CHANNEL_CLOSED);
+	uv_close((uv_handle_t *)&channel->poll, on_channel_closed);
+	stream_close(&channel->stream);
+}
+
+/* Makes the header with its HMAC, and the HMAC of the whole message. */
+static int put_proofs(struct channel *channel, uint8_t header[PROVED_BYTES], uint8_t type,
+		      const void *body, size_t len, uint8_t mac[HMAC_BYTES])
+{
+	struct wire_w w;
+	int rc;
+
+	wire_w_init(&w, header, PROVED_BYTES);
+	wire_put_u32(&w, (uint32_t)len);
+	wire_put_u64(&w, channel->out_count + 1);
+	wire_put_u8(&w, type);
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, HEADER_BYTES);
+	rc = hmac_end(channel->out_mac, header + HEADER_BYTES);
+	if (rc)
+		return rc;
+	hmac_begin(channel->out_mac);
+	hmac_add(channel->out_mac, header, PROVED_BYTES);
+	hmac_add(channel->out_mac, body, len);
+	return hmac_end(channel->out_mac, mac);
+}
+
+/* The loop ends the channel; no sender writes to it any more. peer->lock held. */
+static void channel_break(struct channel *channel, bool *wake)
+{
+	channel_go(channel, channel->state, CHANNEL_BROKEN);
+	*wake = true;
+}
+
+/* Queues what the loop's thread sends. Else writes what is queued, and then the frame, as far as the
+   socket takes it. */
+static int put_frame(struct channel *channel, struct iovec iov[3], size_t total, bool *wake)
+{
+	bool holds = pthread_equal(channel->loop_thread, pthread_self());
+	ssize_t sent = holds ? 0 : flush_queue(channel);
+
+	if (!holds && sent == 0 && STAILQ_EMPTY(&channel->queue))
+		sent = channel_write(channel, iov, 3);
+	if (sent < 0) {
+		channel_break(channel, wake);
+		return -EHOSTUNREACH;
+	}
+	if ((size_t)sent == total)
+		return 0;
+	if (queue_rest(channel, iov, 3, (size_t)sent, total)) {
+		/* Half a message is out, or a counter is used up: the other end would notice. */
+		channel_break(channel, wake);
+		return -ENOBUFS;
+	}
+	if (holds)
+		channel->held = true;
+	else
+		*wake = true;
+	return 0;
+}
+
+int channel_send(struct channel *channel, uint8_t type, const void *body, size_t len, bool *wake)
+{
+	size_t total = PROVED_BYTES + len + HMAC_BYTES;
+	uint8_t header[PROVED_BYTES], mac[HMAC_BYTES];
+	struct iovec iov[3] = {
+		{header, sizeof(header)},
+		{(void *)(uintptr_t)body, len},
+		{mac, sizeof(mac)},
+	};
+	int rc;
+
+	if (channel->state == CHANNEL_BROKEN)
+		return -EHOSTUNREACH;
+	if (channel->queued_bytes + total > QUEUE_MAX_BYTES)
+		return -ENOBUFS;
+	if (put_proofs(channel, header, type, body, len, mac))
+		return -ENOBUFS;
+	channel->out_count++;
+	rc = put_frame(channel, iov, total, wake);
+	if (rc)
+		return rc;
+	channel->spoke = true;
+	atomic_fetch_add_explicit(&channel->peer->messages_out, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&channel->peer->bytes_out, total, memory_order_relaxed);
 	return 0;
 }
 
@@ -565,6 +579,7 @@ static void write_more(struct channel *channel)
 	bool empty;
 	int rc;
 
+	channel->held = false;
 	pthread_mutex_lock(&peer->lock);
 	rc = channel->state == CHANNEL_BROKEN ? -EPIPE : flush_queue(channel);
 	empty = STAILQ_EMPTY(&channel->queue);
@@ -584,6 +599,15 @@ void channel_attend(struct channel *channel)
 	write_more(channel);
 }
 
+bool channel_flush(struct channel *channel)
+{
+	bool held = channel->held;
+
+	if (held)
+		write_more(channel);
+	return held;
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct channel *channel = poll->data;
@@ -595,7 +619,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		read_more(channel);
 	if (!channel_is_closed(channel) && status < 0)
 		channel_ended(channel, uv_strerror(status));
-	if (!channel_is_closed(channel) && (events & UV_WRITABLE))
+	if (!channel_is_closed(channel) && (events & UV_WRITABLE || channel->held))
 		write_more(channel);
 }
 

@@ -106,6 +106,19 @@ static void on_wake(void *arg)
 			channel_attend(peer->channel);
 }
 
+static void on_before_sleep(uv_prepare_t *prepare)
+{
+	struct peers *peers = prepare->data;
+	struct peer *peer;
+	bool again;
+
+	do { /* a channel that has just ended may have made others send */
+		again = false;
+		TAILQ_FOREACH (peer, &peers->list, link)
+			again |= peer->channel && channel_flush(peer->channel);
+	} while (again);
+}
+
 /* ---- opening and closing ------------------------------------------------------------------ */
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -171,10 +184,12 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 		goto err_free;
 	uv_timer_init(uv, &peers->tick);
 	peers->tick.data = peers;
+	uv_prepare_init(uv, &peers->before_sleep);
+	peers->before_sleep.data = peers;
 	rc = loop_wake_open(config->loop, &peers->wake, on_wake, peers, err);
 	if (rc)
 		goto err_tick;
-	peers->handles += 2;
+	peers->handles += 3;
 	if (config->listen_later)
 		listen_later(&peers->listeners, config->listen_address);
 	else
@@ -184,12 +199,15 @@ int peers_open(const struct peers_config *config, struct peers **out, struct ram
 		return rc;
 	}
 	uv_timer_start(&peers->tick, on_peers_tick, PEER_TICK_MS, PEER_TICK_MS);
+	uv_prepare_start(&peers->before_sleep, on_before_sleep);
 	*out = peers;
 	return 0;
 
 err_tick:
-	/* Not yet counted in handles, and its memory must outlive the close. */
+	/* Their memory must outlive the close: one of them takes the caller's handle. */
+	peers_hold(peers);
 	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
+	uv_close((uv_handle_t *)&peers->before_sleep, on_handle_closed);
 	return rc;
 err_free:
 	peers_release(peers);
@@ -220,6 +238,7 @@ void peers_close(struct peers *peers)
 	handshakes_close(peers);
 	listen_close(&peers->listeners);
 	uv_close((uv_handle_t *)&peers->tick, on_handle_closed);
+	uv_close((uv_handle_t *)&peers->before_sleep, on_handle_closed);
 	loop_wake_close(&peers->wake, on_wake_closed);
 	peers_release(peers);
 }

@@ -89,6 +89,7 @@ struct peers {
 
 	struct listeners listeners;
 	uv_timer_t tick;
+	uv_prepare_t before_sleep;
 	struct loop_wake wake; /* a sender left work for the loop */
 	TAILQ_HEAD(, handshake) handshakes;
 	unsigned int n_accepted; /* of handshakes */
