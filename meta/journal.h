@@ -35,6 +35,9 @@ struct journal_config {
 	const char *vfs; /* NULL: SQLite's default */
 	/* Called at the first error of the writer. Must be set. */
 	void (*fatal)(void *arg, const char *text);
+	/* NULL, or called in a turn, before its commit: it changes that segment's row; 0: nodes' rows, or
+	   all of them. */
+	void (*changes)(void *arg, ramp_segment_t id);
 	void *arg;
 };
 

@@ -316,6 +316,7 @@ int journal_restore(struct journal *j, const void *bytes, size_t len, uint64_t i
 		if (sqlite3_prepare_v2(j->db, journal_tables[i].insert, -1, &insert[i], NULL) !=
 		    SQLITE_OK)
 			rc = journal_fail(j, journal_tables[i].insert);
+	journal_changes_row(j, 0);
 	rc = rc ? rc : clear_tables(j);
 	if (rc == 0 && !take_dump(bytes, len, insert))
 		rc = journal_fail(j, "a snapshot can't be restored");

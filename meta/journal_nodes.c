@@ -45,6 +45,7 @@ int journal_put_node(struct journal *j, const struct node_row *row)
 
 	if (!st)
 		return -EIO;
+	journal_changes_row(j, 0);
 	sql_put_u64(st, &at, row->node);
 	sql_put_text(st, &at, row->name);
 	sql_put_text(st, &at, row->address);

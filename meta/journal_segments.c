@@ -69,7 +69,10 @@ static int put_segment(struct journal *j, enum statement s, const struct segment
 /* Most changes leave the nodes as they are, and then no index has to be changed. */
 int journal_put_segment(struct journal *j, const struct segment_row *row)
 {
-	int rc = put_segment(j, S_SEGMENT_CHANGE, row);
+	int rc;
+
+	journal_changes_row(j, row->id);
+	rc = put_segment(j, S_SEGMENT_CHANGE, row);
 
 	if (rc < 0 || journal_changes(j) > 0)
 		return rc;
@@ -83,6 +86,7 @@ int journal_delete_segment(struct journal *j, ramp_segment_t id)
 
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
+	journal_changes_row(j, id);
 	if (row.extent_len != 0)
 		rc = journal_free_extent(j, row.extent_addr);
 	return rc ? rc : journal_write_row(j, S_SEGMENT_DELETE, id, 0, 0);

@@ -285,6 +285,12 @@ int journal_connect(const char *path, const char *vfs, bool write, sqlite3 **db,
 	return rc == SQLITE_BUSY ? -EBUSY : -EIO;
 }
 
+void journal_changes_row(struct journal *j, ramp_segment_t id)
+{
+	if (j->config.changes)
+		j->config.changes(j->config.arg, id);
+}
+
 int journal_changes(struct journal *j)
 {
 	return sqlite3_changes(j->db);

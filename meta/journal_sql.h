@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/ids.h"
 
 struct journal;
 
@@ -80,6 +81,8 @@ sqlite3_stmt *journal_statement(struct journal *j, enum statement s);
 int journal_run(struct journal *j, sqlite3_stmt *st, const char *what);
 /* Returns how many rows the last statement changed. */
 int journal_changes(struct journal *j);
+/* Says that the turn changes that segment's row; 0: nodes' rows, or all (config.changes). */
+void journal_changes_row(struct journal *j, ramp_segment_t id);
 /* Steps to the next row. Returns 1, 0 at the end (the statement is reset then), or -EIO. */
 int journal_row(struct journal *j, sqlite3_stmt *st, const char *what);
 

@@ -25,6 +25,7 @@
 #include "meta_queue.h"
 #include "raft_log.h"
 #include "raft_wire.h"
+#include "row_cache.h"
 
 /* ---- the replica's hooks --------------------------------------------------------------------- */
 
@@ -85,6 +86,13 @@ static void on_amnesia(void *arg)
 static void on_read_ready(void *arg, const struct raft_read *read)
 {
 	syncs_read_ready(arg, read);
+}
+
+static void on_changes(void *arg, ramp_segment_t id)
+{
+	struct meta *meta = arg;
+
+	row_cache_changes(meta->readers.cache, id);
 }
 
 static void on_fatal(void *arg, const char *text)
@@ -240,6 +248,7 @@ static void make_turns(struct meta *meta)
 		replica_send_early(meta->replica);
 		if (replica_commit(meta->replica) < 0)
 			meta->dead = true;
+		row_cache_committed(meta->readers.cache);
 		meta->now_ms = meta_clock_ms();
 		more = replica_finish(meta->replica, meta->now_ms);
 		if (meta->dead)
@@ -369,13 +378,14 @@ static int open_at(const struct meta_config *config, const char *path, const cha
 						     .amnesia = on_amnesia}};
 	int rc;
 
-	if (!meta || !meta->path || (why && !meta->why)) {
+	if (!meta || !meta->path || (why && !meta->why) || !meta->readers.cache) {
 		rc = ramp_err_set(err, ENOMEM, "meta: out of memory");
 		goto err_free;
 	}
 	rc_config.only_read = why != NULL;
 	rc_config.journal.path = meta->path;
 	rc_config.journal.fatal = on_fatal;
+	rc_config.journal.changes = on_changes;
 	rc_config.journal.arg = rc_config.hooks.arg = meta;
 	rc_config.raft.heartbeat_ms = config->heartbeat_ms;
 	rc_config.raft.election_ms = config->election_ms;

@@ -19,6 +19,7 @@
 #include "journal_reader.h"
 #include "meta_core.h"
 #include "meta_read.h"
+#include "row_cache.h"
 
 #define ROWS_AT_ONCE 64
 #define ATTEMPTS     3
@@ -88,6 +89,7 @@ void readers_init(struct meta_readers *readers)
 {
 	pthread_mutex_init(&readers->lock, NULL);
 	readers->idle = NULL;
+	readers->cache = row_cache_open();
 }
 
 void readers_close(struct meta_readers *readers)
@@ -98,6 +100,7 @@ void readers_close(struct meta_readers *readers)
 		readers->idle = r->next;
 		close_reader(r);
 	}
+	row_cache_close(readers->cache);
 	pthread_mutex_destroy(&readers->lock);
 }
 
@@ -212,7 +215,16 @@ int meta_arena_uses(struct meta *meta, struct arena_use *uses, size_t max, uint6
 
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
-	return read_tables(meta, read_segment, &(struct table_query){.id = id, .segments = row});
+	struct row_cache *cache = meta_readers(meta)->cache;
+	uint64_t turn;
+	int rc;
+
+	if (row_cache_segment(cache, id, row, &turn))
+		return 0;
+	rc = read_tables(meta, read_segment, &(struct table_query){.id = id, .segments = row});
+	if (!rc)
+		row_cache_put_segment(cache, row, turn);
+	return rc;
 }
 
 bool meta_knows(struct meta *meta, ramp_segment_t id)
@@ -249,7 +261,16 @@ int meta_each_segment(struct meta *meta, ramp_node_t node, ramp_segment_t after,
 
 int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 {
-	return read_tables(meta, read_node, &(struct table_query){.node = node, .nodes = row});
+	struct row_cache *cache = meta_readers(meta)->cache;
+	uint64_t turn;
+	int rc;
+
+	if (row_cache_node(cache, node, row, &turn))
+		return 0;
+	rc = read_tables(meta, read_node, &(struct table_query){.node = node, .nodes = row});
+	if (!rc)
+		row_cache_put_node(cache, row, turn);
+	return rc;
 }
 
 int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)

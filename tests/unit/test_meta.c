@@ -11,6 +11,7 @@
 #include "meta/meta_core.h"
 #include "meta/raft_log.h"
 #include "meta/raft_wire.h"
+#include "meta/row_cache.h"
 #include "meta_net.h"
 
 /* ---- one voter ----------------------------------------------------------------------------- */
@@ -180,6 +181,101 @@ START_TEST(format_refuses_a_file_that_is_there)
 
 	net_format(1, 1, 1, 101);
 	ck_assert_int_eq(meta_format(net.node[1].path, &f, &err), -EEXIST);
+}
+END_TEST
+
+/* ---- rows that are kept in memory ---- */
+
+START_TEST(a_row_is_kept_until_it_changes)
+{
+	struct row_cache *cache = row_cache_open();
+	struct segment_row row = {.id = 4711, .epoch = 1}, got;
+	struct node_row node = {.node = 3}, got_node;
+	uint64_t turn, later;
+
+	ck_assert(!row_cache_segment(cache, 4711, &got, &turn));
+	row_cache_put_segment(cache, &row, turn);
+	ck_assert(row_cache_segment(cache, 4711, &got, &later));
+	ck_assert_uint_eq(got.epoch, 1);
+	ck_assert(!row_cache_segment(cache, 4711 + 1024, &got, &later)); /* in the same place */
+	ck_assert(!row_cache_node(cache, 3, &got_node, &later));
+	row_cache_put_node(cache, &node, later);
+
+	/* Out before the commit, and what was read before it comes in neither before nor after it. */
+	row_cache_changes(cache, 4711);
+	ck_assert(!row_cache_segment(cache, 4711, &got, &later));
+	row_cache_put_segment(cache, &row, later);
+	ck_assert(!row_cache_segment(cache, 4711, &got, &later));
+	row_cache_committed(cache);
+	row_cache_put_segment(cache, &row, later);
+	ck_assert(!row_cache_segment(cache, 4711, &got, &turn));
+	row.epoch = 2;
+	row_cache_put_segment(cache, &row, turn);
+	ck_assert(row_cache_segment(cache, 4711, &got, &later));
+	ck_assert_uint_eq(got.epoch, 2);
+	ck_assert(row_cache_node(cache, 3, &got_node, &later));
+
+	row_cache_changes(cache, 0);
+	ck_assert(!row_cache_segment(cache, 4711, &got, &later));
+	ck_assert(!row_cache_node(cache, 3, &got_node, &later));
+	row_cache_put_segment(cache, &row, later);
+	row_cache_put_node(cache, &node, later);
+	row_cache_committed(cache);
+	ck_assert(!row_cache_segment(cache, 4711, &got, &later));
+	ck_assert(!row_cache_node(cache, 3, &got_node, &later));
+	row_cache_close(cache);
+}
+END_TEST
+
+struct reading {
+	ramp_segment_t id;
+	atomic_bool stop;
+	atomic_uint backwards;
+};
+
+static void *read_for_ever(void *arg)
+{
+	struct reading *reading = arg;
+	struct segment_row row;
+	uint32_t last = 0;
+
+	while (!atomic_load(&reading->stop)) {
+		if (meta_segment(meta_of(1), reading->id, &row) || row.mode < last)
+			atomic_fetch_add(&reading->backwards, 1);
+		last = row.mode;
+	}
+	return NULL;
+}
+
+/* The mode goes up with each commit. */
+START_TEST(a_row_is_never_older_than_it_was)
+{
+	struct reading reading = {0};
+	struct segment_row row;
+	pthread_t readers[3];
+
+	net_found(1);
+	all_up(1);
+	ck_assert_int_eq(create(1, 1, "x", &reading.id), 0);
+	for (size_t i = 0; i < 3; i++)
+		ck_assert_int_eq(pthread_create(&readers[i], NULL, read_for_ever, &reading), 0);
+	for (unsigned int i = 0645; i < 0777; i++) {
+		struct meta_command c = command(1, META_SETATTR);
+		struct wait w = {.left = 1};
+
+		c.id = reading.id;
+		c.flags = META_SET_MODE;
+		c.attr.mode = i;
+		meta_propose(meta_of(1), &c, one_done, &w);
+		while (atomic_load(&w.left))
+			usleep(10);
+		ck_assert_int_eq(meta_segment(meta_of(1), reading.id, &row), 0);
+		ck_assert_uint_eq(row.mode, i);
+	}
+	atomic_store(&reading.stop, true);
+	for (size_t i = 0; i < 3; i++)
+		pthread_join(readers[i], NULL);
+	ck_assert_uint_eq(atomic_load(&reading.backwards), 0);
 }
 END_TEST
 
@@ -893,6 +989,8 @@ static Suite *suite(void)
 	suite_add_tcase(s, one_voter);
 	tcase_add_test(one_voter, one_voter_creates_and_finds);
 	tcase_add_test(one_voter, a_change_of_attributes_alone_is_told_as_one);
+	tcase_add_test(one_voter, a_row_is_kept_until_it_changes);
+	tcase_add_test(one_voter, a_row_is_never_older_than_it_was);
 	tcase_add_test(one_voter, a_retry_gets_the_first_result);
 	tcase_add_test(one_voter, a_bad_name_is_refused_at_once);
 	tcase_add_test(one_voter, everything_is_there_after_a_restart);
