@@ -258,7 +258,7 @@ static void count_in_pair(struct move *m)
 	m->counted = counts;
 	pair->under_way += counts ? 1u : -1u;
 	pair->many = pair->under_way > PAIR_FEW || (pair->many && pair->under_way);
-	if (counts || t->admitting || TAILQ_EMPTY(&t->queue))
+	if (counts || t->admitting || TAILQ_EMPTY(&pair->queue))
 		return;
 	t->admitting = true; /* posted: this move is in the middle of a step */
 	transfers_get(t);

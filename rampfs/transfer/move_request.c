@@ -73,7 +73,7 @@ static bool another_waits(struct move_request *req)
 {
 	struct move_request *other;
 
-	LIST_FOREACH (other, &req->t->requests, link)
+	LIST_FOREACH (other, &req->t->requests_of[req->spec.id % MOVE_BUCKETS], of_segment)
 		if (other != req && other->spec.id == req->spec.id &&
 		    other->state == REQUEST_WAITING)
 			return true;
@@ -391,13 +391,11 @@ void move_request_begin(struct move_request *req)
 /* Those to other targets do not wait for a target that is slow. */
 void move_requests_admit(struct transfers *t)
 {
-	struct move_request *req, *next;
+	struct move_request *req;
 
-	for (req = TAILQ_FIRST(&t->queue); req; req = next) {
-		next = TAILQ_NEXT(req, in_queue);
-		if (!has_to_queue(req))
+	for (size_t i = 0; i < PAIRS_MAX; i++)
+		while ((req = TAILQ_FIRST(&t->pairs[i].queue)) && !has_to_queue(req))
 			move_request_begin(req);
-	}
 }
 
 /* The deadline has come while a move is under way here. */
@@ -541,8 +539,8 @@ void move_requests_look(struct transfers *t, ramp_segment_t id)
 
 	if (t->closing)
 		return;
-	for (req = LIST_FIRST(&t->requests); req; req = next) {
-		next = LIST_NEXT(req, link);
+	for (req = LIST_FIRST(&t->requests_of[id % MOVE_BUCKETS]); req; req = next) {
+		next = LIST_NEXT(req, of_segment);
 		if (req->spec.id != id)
 			continue;
 		if (req->state == REQUEST_SEEING)

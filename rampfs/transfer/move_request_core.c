@@ -61,6 +61,7 @@ void move_request_enter(struct move_request *req)
 	if (req->spec.timeout_ms)
 		req->deadline_ms = clock_ms() + req->spec.timeout_ms;
 	LIST_INSERT_HEAD(&t->requests, req, link);
+	LIST_INSERT_HEAD(&t->requests_of[req->spec.id % MOVE_BUCKETS], req, of_segment);
 	t->hooks->request_begin(req);
 }
 
@@ -110,7 +111,7 @@ static void leave_queue(struct move_request *req)
 {
 	if (req->state != REQUEST_QUEUED)
 		return;
-	TAILQ_REMOVE(&req->t->queue, req, in_queue);
+	TAILQ_REMOVE(&pair_of(req->t, req->spec.dst)->queue, req, in_queue);
 	pthread_mutex_lock(&req->t->lock);
 	req->t->status.queued--;
 	pthread_mutex_unlock(&req->t->lock);
@@ -118,7 +119,7 @@ static void leave_queue(struct move_request *req)
 
 static void enter_queue(struct move_request *req)
 {
-	TAILQ_INSERT_TAIL(&req->t->queue, req, in_queue);
+	TAILQ_INSERT_TAIL(&pair_of(req->t, req->spec.dst)->queue, req, in_queue);
 	transfers_count(req->t, &req->t->status.queued);
 }
 
@@ -211,6 +212,7 @@ void move_request_done(struct move_request *req, int result, const char *text)
 	}
 	leave_queue(req);
 	LIST_REMOVE(req, link);
+	LIST_REMOVE(req, of_segment);
 	req->done(req->arg, result, result ? text : req->chosen);
 	uv_close((uv_handle_t *)&req->timer, move_request_free);
 }

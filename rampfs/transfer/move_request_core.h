@@ -22,8 +22,9 @@ enum move_request_state {
 #define REQUEST_STATES (REQUEST_QUEUED + 1)
 
 struct move_request {
-	LIST_ENTRY(move_request) link;	    /* of transfers.requests */
-	TAILQ_ENTRY(move_request) in_queue; /* QUEUED: of transfers.queue */
+	LIST_ENTRY(move_request) link;	     /* of transfers.requests */
+	LIST_ENTRY(move_request) of_segment; /* of transfers.requests_of */
+	TAILQ_ENTRY(move_request) in_queue;  /* QUEUED: of its pair's queue */
 	struct transfers *t;
 	uint64_t handle;
 	enum move_request_state state;

@@ -57,11 +57,12 @@ struct kept_trace {
 	struct trace *trace;
 };
 
-/* Moves from here to one node, of requests of many at once, that it has not taken yet. */
+/* Moves from here to one node, of requests of many at once. */
 struct pair {
-	ramp_node_t node; /* 0: free */
-	unsigned under_way;
-	bool many; /* more than PAIR_FEW have been under way since there was none */
+	ramp_node_t node;   /* 0: free */
+	unsigned under_way; /* that it has not taken yet */
+	bool many;	    /* more than PAIR_FEW have been under way since there was none */
+	TAILQ_HEAD(, move_request) queue; /* QUEUED, in the order in which they came */
 };
 
 #define LINK_SPEEDS 64u
@@ -92,7 +93,7 @@ struct transfers {
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
 	LIST_HEAD(, move_request) requests;
-	TAILQ_HEAD(, move_request) queue; /* QUEUED, in the order in which they came */
+	LIST_HEAD(, move_request) requests_of[MOVE_BUCKETS]; /* the same, by segment */
 	struct pair pairs[PAIRS_MAX];
 	bool admitting;			    /* hooks->admit is posted */
 	LIST_HEAD(, giving) givings;	    /* give_back.c */
