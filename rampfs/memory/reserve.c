@@ -218,18 +218,24 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
 
 /*
  * Takes all ranges. `base`: the file, mapped for small pages. Adjacent huge blocks are taken at once,
- * since each call costs as much as half a huge page; but not so many that a signal undoes much.
+ * since each call costs as much as half a huge page; but not so many that a signal undoes much. So is the
+ * last block of a file, also where it is less than a huge page, if the ranges cover all of it: the kernel
+ * takes folios that are no longer than the file (huge=within_size), and need not clear them now.
  */
 static int take_ranges(struct seg *seg, uint8_t *base, const struct data_range *ranges,
 		       uint32_t count, uint64_t size)
 {
 	struct block_walk walk = {.ranges = ranges, .count = count};
 	uint64_t covered, end, huge_from = 0, huge_to = 0; /* not taken yet */
+	bool whole;
 	int rc = 0;
 
 	for (; !rc && next_block(&walk, &covered); walk.block_start += RAMP_HUGE_BYTES) {
 		end = walk.block_start + RAMP_HUGE_BYTES;
-		if (covered < HUGE_WORTH || end > size || seg_small(seg)) {
+		if (end > size)
+			end = page_up(size);
+		whole = covered == end - walk.block_start;
+		if (seg_small(seg) || (!whole && (covered < HUGE_WORTH || end % RAMP_HUGE_BYTES))) {
 			rc = take_small(base, &walk, size);
 			continue;
 		}

@@ -42,6 +42,29 @@ static void write_small(struct seg *seg, uint64_t page)
 	memory_small_page(seg, (uint8_t)(page + 1), page);
 }
 
+/* A file that is full to its end is taken at once, and no page too many; one that is not, page by page. */
+START_TEST(a_small_file_that_is_full_is_taken_without_being_cleared)
+{
+	const struct data_range full = {0, MIB + 3 * PAGE}, part = {0, MIB};
+	struct seg *seg = fresh(RECORD_NONE);
+	uint8_t there = 0, *base;
+	struct stat st;
+
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(reserve_memory(seg, full.len - 5, i ? &part : &full, 1, 0, &err),
+				 0);
+		ck_assert_int_eq(fstat(seg_fd(seg), &st), 0);
+		ck_assert_uint_eq((uint64_t)st.st_blocks * 512, i ? part.len : full.len);
+		base = mmap(NULL, MIB, PROT_READ, MAP_SHARED, seg_fd(seg), 0);
+		ck_assert_ptr_ne(base, MAP_FAILED);
+		ck_assert_int_eq(mincore(base, PAGE, &there), 0);
+		ck_assert_int_eq(there & 1, i);
+		munmap(base, MIB);
+	}
+	done(seg);
+}
+END_TEST
+
 START_TEST(populated_ranges_are_listed_and_joined_over_small_gaps)
 {
 	struct data_range ranges[16];
@@ -724,6 +747,7 @@ static Suite *suite(void)
 	TCase *c = tcase_create("room");
 
 	tcase_set_timeout(c, 60);
+	tcase_add_test(c, a_small_file_that_is_full_is_taken_without_being_cleared);
 	tcase_add_test(c, populated_ranges_are_listed_and_joined_over_small_gaps);
 	tcase_add_test(c, what_came_after_the_list_is_counted);
 	tcase_add_test(c, a_list_is_not_true_of_lost_pages);
