@@ -22,6 +22,8 @@
  *						longest pause (ms) and how many calls failed
  *	touch chmod DIR FILES EACH		opens FILES files in DIR and changes the mode of each
  *						EACH times, all at once, a thread a file; seconds
+ *	touch hold PREFIX FIRST COUNT MIB	makes COUNT files PREFIX-N and stores into every page; says
+ *						"ready", and keeps them mapped until stdin ends
  *	touch warm MIB				memory that was just in use is free
  *	touch burn RUN REST			computes RUN us in empty system calls, rests REST us,
  *						and so on until it is ended
@@ -90,6 +92,21 @@ static int fill(const char *path, size_t mib, int small)
 		madvise(memory, bytes, MADV_NOHUGEPAGE);
 	for (size_t at = 0; at < bytes; at += 8)
 		*(volatile uint64_t *)(memory + at) = at * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	return 0;
+}
+
+static int hold(const char *prefix, unsigned first, unsigned count, size_t mib)
+{
+	char path[4096], byte;
+
+	for (unsigned i = first; i < first + count; i++) {
+		snprintf(path, sizeof(path), "%s-%u", prefix, i);
+		fill(path, mib, 1);
+	}
+	puts("ready");
+	fflush(stdout);
+	while (read(STDIN_FILENO, &byte, 1) > 0)
+		;
 	return 0;
 }
 
@@ -492,6 +509,9 @@ int main(int argc, char **argv)
 		return loop(argv[2], strtod(argv[3], NULL));
 	if (argc == 5 && strcmp(argv[1], "chmod") == 0)
 		return change_all(argv[2], (unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]));
+	if (argc == 6 && strcmp(argv[1], "hold") == 0)
+		return hold(argv[2], (unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]),
+			    strtoul(argv[5], NULL, 10));
 	if (argc == 3 && strcmp(argv[1], "warm") == 0)
 		return warm(strtoul(argv[2], NULL, 10));
 	if (argc == 4 && strcmp(argv[1], "burn") == 0)
@@ -504,6 +524,6 @@ int main(int argc, char **argv)
 			"await FILE | write FILE THREADS [MIB] | sum FILE | local FILE MIB "
 			"small|huge file|memory | "
 			"loop FILE SECONDS | chmod DIR FILES EACH | "
-			"warm MIB | burn RUN REST | exec COUNT\n");
+			"hold PREFIX FIRST COUNT MIB | warm MIB | burn RUN REST | exec COUNT\n");
 	return 2;
 }
