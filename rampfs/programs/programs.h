@@ -171,6 +171,10 @@ bool programs_pulled(struct programs *programs, struct seg *seg);
  * Blocks.
  */
 int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err);
+/* The same for one of many, which came at came_us (clock_us): they share a look at /proc that is not older
+   than that, nor than 0.1 s. 0: as programs_may_move. */
+int programs_may_move_since(struct programs *programs, struct seg *seg, uint64_t came_us,
+			    struct ramp_err *err);
 /*
  * Makes a full look, right before the freeze, at the processes that map the segment, so that the
  * revoke need not make it within the window (revoke/prelook.c). Finds places for the page tables that

@@ -67,6 +67,7 @@ struct move_source {
 	int fail_code; /* why it is given up; 0: it is not */
 	char fail_text[RAMP_ERR_TEXT_BYTES];
 	unsigned attempts;     /* for the same request */
+	uint64_t came_us;      /* the request, where it is one of many; else 0 */
 	uint32_t not_yet_ms;   /* S_CONNECTING: the last pause after a REFUSE that was EAGAIN */
 	uint64_t copied_pages; /* S_COPYING: how many the target has */
 	enum transfer_mode mode;

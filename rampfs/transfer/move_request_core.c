@@ -41,6 +41,7 @@ struct move_request *move_request_new(struct transfers *t, const struct migrate_
 	req->t = t;
 	req->handle = atomic_fetch_add(&t->last_handle, 1) + 1;
 	req->spec = *spec;
+	req->came_us = clock_us();
 	req->step = spec->first_step;
 	req->done = done;
 	req->arg = arg;

@@ -32,6 +32,7 @@ struct move_request {
 	migrate_done *done;
 	void *arg;
 	uv_timer_t timer;
+	uint64_t came_us;
 	uint64_t deadline_ms;	       /* 0: none */
 	char chosen[PROTO_TEXT_BYTES]; /* the mode, and why: answered with success */
 	uint64_t no_quorum_since_ms;   /* 0: a quorum answered at the last look */

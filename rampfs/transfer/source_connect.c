@@ -141,7 +141,8 @@ static void check_work(struct move *m)
 	trace_step(m->trace, "the populated pages are known");
 	trace_step(m->trace, "CONNECT goes out");
 	connect_send(m);
-	m->work_rc = programs_may_move(m->t->programs, m->seg, &m->work_err);
+	m->work_rc =
+		programs_may_move_since(m->t->programs, m->seg, m->source.came_us, &m->work_err);
 	if (m->source.by_auto)
 		m->source.mapped = programs_use(m->t->programs, m->seg);
 	trace_step(m->trace, "no program is in the way");
@@ -223,6 +224,7 @@ void source_start(struct transfers *t, struct move_request *req, const struct se
 	m->limit_bytes_s = spec->limit_bytes_s;
 	m->batch = spec->batch;
 	m->queues = spec->queues;
+	m->source.came_us = spec->queues ? req->came_us : 0;
 	source_mode_begin(m, row);
 	m->wants_progress = spec->progress != NULL;
 	transfers_count(t, &t->status.started);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "lib/run_suite.h"
 #include "programs/proc/bounded.h"
 #include "programs/proc/search.h"
@@ -62,7 +63,8 @@ static void *seek(void *arg)
 	pid_t stuck = 0;
 
 	atomic_store(&seeking->begun, true);
-	seeking->rc = search_all(seeking->st.st_dev, seeking->st.st_ino, on_found, seeking, &stuck);
+	seeking->rc = search_all(seeking->st.st_dev, seeking->st.st_ino, SEARCH_NEW, on_found,
+				 seeking, &stuck);
 	ck_assert_int_eq(stuck, 0);
 	return NULL;
 }
@@ -128,6 +130,28 @@ START_TEST(callers_that_come_meanwhile_share_the_next_look)
 }
 END_TEST
 
+/* Where an answer may be as old as a request, a look that has begun since is enough. */
+START_TEST(a_look_that_is_new_enough_is_taken_again)
+{
+	uint64_t began = clock_us();
+	struct seeking seeking = {0};
+	pid_t stuck = 0;
+
+	ck_assert_int_eq(stat("/dev/shm", &seeking.st), 0);
+	atomic_store(&looked, 1);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_int_eq(search_all(seeking.st.st_dev, 1, i < 3 ? began : clock_us(),
+					    on_found, &seeking, &stuck),
+				 0);
+		ck_assert_uint_eq(atomic_load(&looked), i < 3 ? 2 : 3);
+		usleep(10);
+	}
+	ck_assert_int_eq(search_all(seeking.st.st_dev, 1, SEARCH_NEW, on_found, &seeking, &stuck),
+			 0);
+	ck_assert_uint_eq(atomic_load(&looked), 4);
+}
+END_TEST
+
 static int note_thread(struct bounded *bounded, void *arg)
 {
 	(void)bounded;
@@ -164,6 +188,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, callers_that_come_meanwhile_share_the_next_look);
+	tcase_add_test(tc, a_look_that_is_new_enough_is_taken_again);
 	tcase_add_test(tc, looks_share_a_thread);
 	suite_add_tcase(s, tc);
 	return run_suite(s);

@@ -51,11 +51,13 @@ static void grant(struct seg *seg)
 			world->double_access++;
 }
 
-int programs_may_move(struct programs *programs, struct seg *seg, struct ramp_err *err)
+int programs_may_move_since(struct programs *programs, struct seg *seg, uint64_t came_us,
+			    struct ramp_err *err)
 {
 	bool unmovable;
 
 	(void)programs;
+	(void)came_us;
 	world_lock();
 	unmovable = program(seg)->unmovable;
 	world_unlock();

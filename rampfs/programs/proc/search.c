@@ -177,8 +177,6 @@ struct shared_look {
 	struct search *search;
 };
 
-static struct shared looks = SHARED_INIT;
-
 static void look_for_all(struct shared_run *run)
 {
 	struct shared_look *look = (struct shared_look *)run;
@@ -198,7 +196,9 @@ static void look_free(struct shared_run *run)
 	free(look);
 }
 
-int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
+static struct shared looks = {.run = look_for_all, .free = look_free, SHARED_LOCKS};
+
+int search_all(dev_t dev, uint64_t ino, uint64_t since_us, search_fn *fn, void *arg, pid_t *stuck)
 {
 	struct shared_look *look = calloc(1, sizeof(*look));
 	const struct found_list *found;
@@ -207,7 +207,7 @@ int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
 	if (!look)
 		return -ENOMEM;
 	look->dev = dev;
-	look = (struct shared_look *)shared_join(&looks, &look->run, dev, look_for_all, look_free);
+	look = (struct shared_look *)shared_join(&looks, &look->run, dev, since_us);
 	rc = look->rc;
 	if (look->stuck)
 		*stuck = look->stuck;
@@ -215,8 +215,7 @@ int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck)
 	for (size_t i = rc ? 0 : found_first(found, ino);
 	     !rc && i < found->n && found->at[i].ino == ino; i++)
 		rc = fn(arg, found->at[i].pid, found->at[i].start, found->at[i].end);
-	if (shared_put(&looks, &look->run))
-		look_free(&look->run);
+	shared_put(&looks, &look->run);
 	return rc;
 }
 

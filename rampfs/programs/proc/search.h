@@ -12,7 +12,9 @@
    0; or -errno. -EBUSY: process *stuck can't be looked into (it takes up to 3 s to see that),
    and may map the file. */
 typedef int search_fn(void *arg, pid_t pid, uint64_t start, uint64_t end);
-int search_all(dev_t dev, uint64_t ino, search_fn *fn, void *arg, pid_t *stuck);
+/* SEARCH_NEW: as of this call; else as of since_us (clock_us) or later: the answer may be as old. */
+#define SEARCH_NEW UINT64_MAX
+int search_all(dev_t dev, uint64_t ino, uint64_t since_us, search_fn *fn, void *arg, pid_t *stuck);
 /* Returns 1 if a process, *pid, maps the file; 0; -errno; -EBUSY as above, with *pid. */
 int search_any(dev_t dev, uint64_t ino, pid_t *pid);
 /* The same for that one process. */

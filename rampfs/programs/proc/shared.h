@@ -12,28 +12,31 @@
 /* One run; the first member of its result. */
 struct shared_run {
 	uint64_t key; /* callers with another key do not share it */
+	uint64_t began_us;
 	unsigned refs;
 	bool done;
 };
 
 struct shared {
+	void (*run)(struct shared_run *made);
+	void (*free)(struct shared_run *run);
 	pthread_mutex_t lock; /* protects the rest, and the runs */
 	pthread_cond_t changed;
 	bool running;
 	struct shared_run *next; /* has not begun; NULL: none */
+	/* The last one that has ended, with a reference, where callers may take an older one; else NULL. */
+	struct shared_run *last;
 };
-#define SHARED_INIT                                                                                \
-	{                                                                                          \
-		PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, NULL                   \
-	}
+#define SHARED_LOCKS .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER
 
-/* Returns a run that began after this call, once it is done, with a reference. `made`: a run of the
-   caller's, zeroed but for what `run` needs; it is `run` on this thread, or not needed: then it is
-   `spared`. */
+#define SHARED_NEW UINT64_MAX /* as since_us: a run that begins after the call */
+
+/* Returns a run that began after the call, or at since_us (clock_us) or later, once it is done, with a
+   reference. `made`: a run of the caller's, zeroed but for what shared->run needs; it is run on this
+   thread, or is not needed, and freed. */
 struct shared_run *shared_join(struct shared *shared, struct shared_run *made, uint64_t key,
-			       void (*run)(struct shared_run *made),
-			       void (*spared)(struct shared_run *made));
-/* Gives a reference back. True: that was the last, and the run is the caller's to free. */
-bool shared_put(struct shared *shared, struct shared_run *run);
+			       uint64_t since_us);
+/* Gives the reference back. */
+void shared_put(struct shared *shared, struct shared_run *run);
 
 #endif

@@ -23,7 +23,8 @@
 #include "programs/proc/search.h"
 #include "programs/programs.h"
 
-#define ASK_MS 1000u
+#define ASK_MS	  1000u
+#define LOOKED_US 100000u /* how old a look may be that moves of many at once share */
 
 struct asking {
 	struct programs *programs;
@@ -168,7 +169,7 @@ static int say_stuck(pid_t pid, struct ramp_err *err)
 
 /* Asks all processes. Takes change only for a conversation with an agent: the search may take
    seconds, and a program that attaches meanwhile is met by the revoke. */
-static int ask_search(struct asking *asking, struct seg *seg)
+static int ask_search(struct asking *asking, struct seg *seg, uint64_t since_us)
 {
 	struct stat st;
 	pid_t stuck = 0;
@@ -178,7 +179,11 @@ static int ask_search(struct asking *asking, struct seg *seg)
 		return ramp_err_sys(asking->err, errno, "the segment's file");
 	asking->dev = st.st_dev;
 	asking->ino = st.st_ino;
-	rc = search_all(st.st_dev, st.st_ino, on_found, asking, &stuck);
+	rc = search_all(st.st_dev, st.st_ino, since_us, on_found, asking, &stuck);
+	if (rc && since_us != SEARCH_NEW) { /* by now, that may have gone */
+		*asking->err = (struct ramp_err){0};
+		return ask_search(asking, seg, SEARCH_NEW);
+	}
 	if (stuck)
 		return say_stuck(stuck, asking->err);
 	if (rc && !asking->err->code)
@@ -186,7 +191,24 @@ static int ask_search(struct asking *asking, struct seg *seg)
 	return rc;
 }
 
+/* A child that is forked without a session after the look is found by none, and a look that is a little
+   older than the move misses no more than that. */
+static uint64_t look_since(uint64_t came_us)
+{
+	uint64_t now = clock_us();
+
+	if (!came_us)
+		return SEARCH_NEW;
+	return came_us + LOOKED_US < now ? now - LOOKED_US : came_us;
+}
+
 int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
+{
+	return programs_may_move_since(p, seg, 0, err);
+}
+
+int programs_may_move_since(struct programs *p, struct seg *seg, uint64_t came_us,
+			    struct ramp_err *err)
 {
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct asking asking = {.programs = p, .mseg = mseg, .err = err};
@@ -199,7 +221,7 @@ int programs_may_move(struct programs *p, struct seg *seg, struct ramp_err *err)
 		asking.err = &own;
 	rc = prelook_reach(mseg, asking.err);
 	if (!rc)
-		rc = ask_search(&asking, seg);
+		rc = ask_search(&asking, seg, look_since(came_us));
 	if (!rc)
 		rc = may_move_ask_passthrough(p, seg, err);
 	mseg_put(p, mseg);

@@ -27,8 +27,6 @@ struct outside_run {
 	pid_t pid; /* that can't be looked into; 0: it is another error */
 };
 
-static struct shared outside_runs = SHARED_INIT;
-
 static int note_files(struct bounded *bounded, void *arg, struct client *client)
 {
 	(void)bounded;
@@ -61,6 +59,8 @@ static void outside_free(struct shared_run *made)
 	found_free(&run->found);
 	free(run);
 }
+
+static struct shared outside_runs = {.run = outside_run, .free = outside_free, SHARED_LOCKS};
 
 static int outside_failed(const struct outside_run *run, struct ramp_err *err)
 {
@@ -96,10 +96,8 @@ int outside_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
 	if (!run)
 		return ramp_err_sys(err, ENOMEM, "asking which sessions map it");
 	run->programs = p;
-	run = (struct outside_run *)shared_join(&outside_runs, &run->run, (uintptr_t)p, outside_run,
-						outside_free);
+	run = (struct outside_run *)shared_join(&outside_runs, &run->run, (uintptr_t)p, SHARED_NEW);
 	rc = run->rc ? outside_failed(run, err) : outside_find(run, mseg, ino, err);
-	if (shared_put(&outside_runs, &run->run))
-		outside_free(&run->run);
+	shared_put(&outside_runs, &run->run);
 	return rc;
 }
