@@ -228,6 +228,38 @@ START_TEST(what_is_away_of_a_segment_that_has_gone_is_unmapped)
 }
 END_TEST
 
+static _Atomic unsigned looks;
+
+int __real_client_learn(struct programs *p, struct client *client);
+int __wrap_client_learn(struct programs *p, struct client *client);
+
+int __wrap_client_learn(struct programs *p, struct client *client)
+{
+	atomic_fetch_add(&looks, 1);
+	return __real_client_learn(p, client);
+}
+
+/* The mapping comes back registered, and its move into its place is an event. */
+START_TEST(what_comes_back_costs_no_look_at_all_mappings)
+{
+	struct attached x = touched(world_segment("x", 3), KNOWS, O_RDWR);
+	struct ramp_err err = {0};
+	unsigned before;
+
+	world_freeze(x.seg);
+	world_give(x.seg);
+	programs_gone(world.programs, x.seg, "b");
+	x.seg = world_take(x.seg, 0, SEG_BYTES / RAMP_PAGE_BYTES);
+	ck_assert_int_eq(programs_pulling(world.programs, x.seg, &err), 0);
+	before = atomic_load(&looks);
+	programs_back(world.programs, x.seg);
+	ck_assert_uint_eq(prog_load(&x.prog, x.addr), FILLED);
+	usleep(200000); /* a look that was asked for would come by now */
+	ck_assert_uint_eq(atomic_load(&looks), before);
+	world_detached(&x);
+}
+END_TEST
+
 static void await_session(void)
 {
 	struct programs_status status = {0};
@@ -336,6 +368,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_look_without_a_revoke_gives_the_places_back);
 	tcase_add_test(tc, a_full_look_knows_what_is_away);
 	tcase_add_test(tc, what_is_moved_to_another_place_makes_it_busy);
+	tcase_add_test(tc, what_comes_back_costs_no_look_at_all_mappings);
 	tcase_add_loop_test(tc, what_is_away_of_a_segment_that_has_gone_is_unmapped, 0, 2);
 	tcase_add_loop_test(tc, a_daemon_that_comes_back_finds_what_is_away, 0, 3);
 	tcase_add_test(tc, a_protected_page_is_not_taken_for_a_poisoned_one);

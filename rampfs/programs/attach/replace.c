@@ -36,6 +36,7 @@
 #include "base/visible.h"
 #include "memory/pages.h"
 #include "move_away.h"
+#include "programs/client/away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/lone_run.h"
@@ -331,7 +332,10 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 	/* From the SWAP on page faults arrive there, and the table must know the range. */
 	mseg_mark_live(mseg, ref);
 	swap.scratch = scratch;
-	return agent_call(client, &swap, -1, until_ms, NULL);
+	away_note_swap(client, mseg->id, scratch, ref->start, len);
+	rc = agent_call(client, &swap, -1, until_ms, NULL);
+	away_drop_swap(client, scratch, ref->start);
+	return rc;
 }
 
 /* As replace_back, in halves if memory lacks. Halves that were put back stay, also if another

@@ -2,7 +2,8 @@
  * A note for each mapping whose page tables a revoke moves to another place in its process
  * (MREMAP_DONTUNMAP). The daemon chooses the places, and believes the kernel alone that they were
  * moved: a remap event says from where to where. So no agent can pass a mapping of its own off as
- * such a place. Events that are not noted here are the program's own.
+ * such a place. Events that are not noted here are the program's own. Another kind of note is of a
+ * mapping that comes back (SWAP): it only spares a look at all mappings of the process.
  *
  * All notes are protected by client->list.
  */
@@ -22,13 +23,13 @@ static int compare_notes(const struct away_note *a, const struct away_note *b)
 RB_GENERATE_STATIC(away_notes, away_note, link, compare_notes)
 
 /* A second note of the same place, for another segment, can only be an agent's mistake. */
-int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len)
+static int note_new(struct client *client, struct away_note note)
 {
 	struct away_note *away = malloc(sizeof(*away)), *other;
 
 	if (!away)
 		return -ENOMEM;
-	*away = (struct away_note){.id = id, .home = home, .at = at, .len = len};
+	*away = note;
 	pthread_mutex_lock(&client->list);
 	other = RB_INSERT(away_notes, &client->away, away);
 	pthread_mutex_unlock(&client->list);
@@ -37,26 +38,71 @@ int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t 
 	return other ? -EEXIST : 0;
 }
 
+int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len)
+{
+	return note_new(client, (struct away_note){.id = id, .home = home, .at = at, .len = len});
+}
+
+/* If that fails, all mappings are looked at once more. */
+void away_note_swap(struct client *client, ramp_segment_t id, uint64_t from, uint64_t to,
+		    uint64_t len)
+{
+	(void)note_new(client, (struct away_note){
+				       .id = id, .home = from, .at = to, .len = len, .swap = true});
+}
+
+void away_drop_swap(struct client *client, uint64_t from, uint64_t to)
+{
+	struct away_note key = {.home = from, .at = to}, *away;
+
+	pthread_mutex_lock(&client->list);
+	away = RB_FIND(away_notes, &client->away, &key);
+	if (away && !away->swap)
+		away = NULL;
+	if (away)
+		RB_REMOVE(away_notes, &client->away, away);
+	pthread_mutex_unlock(&client->list);
+	free(away);
+}
+
 bool away_has(struct client *client, ramp_segment_t id)
 {
 	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
 	RB_FOREACH (away, away_notes, &client->away)
-		if (away->id == id)
+		if (away->id == id && !away->swap)
 			break;
 	pthread_mutex_unlock(&client->list);
 	return away != NULL;
 }
 
-bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len)
+/* list is held. NULL: none. */
+static struct away_note *find_note(struct client *client, uint64_t from, uint64_t to, uint64_t len,
+				   bool swap)
 {
-	struct away_note key = {.home = from, .at = to}, *away;
+	struct away_note key = {.home = from, .at = to};
+	struct away_note *away = RB_FIND(away_notes, &client->away, &key);
+
+	return away && away->len == len && away->swap == swap ? away : NULL;
+}
+
+bool away_is_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len)
+{
+	bool is;
 
 	pthread_mutex_lock(&client->list);
-	away = RB_FIND(away_notes, &client->away, &key);
-	if (away && away->len != len)
-		away = NULL;
+	is = find_note(client, from, to, len, true) != NULL;
+	pthread_mutex_unlock(&client->list);
+	return is;
+}
+
+bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len)
+{
+	struct away_note *away;
+
+	pthread_mutex_lock(&client->list);
+	away = find_note(client, from, to, len, false);
 	if (away)
 		away->moved = true;
 	pthread_mutex_unlock(&client->list);

@@ -22,6 +22,7 @@ struct away_note {
 	ramp_segment_t id;
 	uint64_t home, at, len;
 	bool moved; /* the kernel has said so */
+	bool swap;  /* it is no place: a mapping that comes back is moved there from `home` */
 };
 RB_HEAD(away_notes, away_note); /* by home, then at */
 
@@ -34,6 +35,13 @@ struct away_found {
 /* Notes a place. -ENOMEM. */
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len);
 bool away_has(struct client *client, ramp_segment_t id);
+/* Notes that the agent is about to put a mapping in its place (SWAP), until away_drop_swap. */
+void away_note_swap(struct client *client, ramp_segment_t id, uint64_t from, uint64_t to,
+		    uint64_t len);
+void away_drop_swap(struct client *client, uint64_t from, uint64_t to);
+/* Whether a remap event is of such a SWAP. The agent has chosen `from`: so the event proves nothing, and
+   counts as the program's. */
+bool away_is_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len);
 /* Takes a remap event: true where it is a move from a mapping to the place that is noted for it. */
 bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len);
 /* Copies the places that page tables were moved to, AWAY_MAX at most. Returns how many. */

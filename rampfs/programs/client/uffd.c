@@ -90,6 +90,12 @@ static bool is_noted(struct client *client, const struct uffd_msg *msg)
 	return away_take_event(client, msg->arg.remap.from, msg->arg.remap.to, msg->arg.remap.len);
 }
 
+/* Whether it is of a mapping that is just put in its place, and looked at next (replace.c). */
+static bool is_swap(struct client *client, const struct uffd_msg *msg)
+{
+	return away_is_swap(client, msg->arg.remap.from, msg->arg.remap.to, msg->arg.remap.len);
+}
+
 /* A reader counts a program's remap event before another thread may conclude that there was none: see
    uffd_remaps. */
 ssize_t uffd_read(struct client *client, struct uffd_msg *msgs, size_t count)
@@ -137,7 +143,7 @@ bool uffd_remaps(struct client *client, uint64_t *count)
 
 void uffd_take_event(struct client *client, const struct uffd_msg *msg)
 {
-	if (msg->event == UFFD_EVENT_REMAP && !is_noted(client, msg))
+	if (msg->event == UFFD_EVENT_REMAP && !is_noted(client, msg) && !is_swap(client, msg))
 		client_look_soon(client);
 	else if (msg->event == UFFD_EVENT_FORK)
 		broker_release(client->programs, client->uid,
