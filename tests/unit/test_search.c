@@ -39,11 +39,11 @@ bool __wrap_bounded_look(bounded_fn *fn, void *arg, bounded_forget *forget, int 
 struct seeking {
 	struct stat st;
 	pthread_t thread;
-	_Atomic bool begun;
+	uint64_t start, end;
 	pid_t pid;
 	unsigned found;
-	uint64_t start, end;
 	int rc;
+	_Atomic bool begun;
 };
 
 static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
@@ -95,8 +95,8 @@ START_TEST(callers_that_come_meanwhile_share_the_next_look)
 		   file is mapped by none. */
 		for (int i = 0; i < FILES * MAPS; i++)
 			if (i % FILES < FILES - 1)
-				mmap(at + (size_t)i * PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED,
-				     fds[i % FILES], 0);
+				(void)mmap(at + (size_t)i * PAGE, PAGE, PROT_READ,
+					   MAP_SHARED | MAP_FIXED, fds[i % FILES], 0);
 		(void)!write(said[1], "x", 1);
 		pause();
 		_exit(0);
