@@ -63,6 +63,11 @@ static void resolve_range(struct client *client, uint64_t addr, uint64_t len, bo
 			/* Past the end of the file: the woken access finds that out by itself. */
 			client_wake(client, addr + done);
 			done += RAMP_PAGE_BYTES;
+		} else if (n != -EAGAIN && len - done > RAMP_PAGE_BYTES) {
+			/* It lies in two mappings (part of it is locked, say): the first page alone. */
+			kernel_uffd_wake(client->uffd, addr + done + RAMP_PAGE_BYTES,
+					 len - done - RAMP_PAGE_BYTES);
+			len = done + RAMP_PAGE_BYTES;
 		} else {
 			kernel_uffd_wake(client->uffd, addr + done, len - done);
 			return;
