@@ -250,16 +250,22 @@ while sys.argv[2] == "all":
     m[:] = data
 sys.stdin.readline()
 P
-# auto WHAT FILE NODE MODE [MODE-TO-ASK-FOR]: moves it while a program that stores into nothing, or into all of it, has it mapped
-auto() {
+program_in() { # FILE WHAT: one that has it mapped, and stores into nothing, or into all of it
 	: >"$scratch/ready"
-	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$2" "$1" <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
+	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$1" "$2" <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
 	program=$!
 	exec 4>"$scratch/hold"
 	within 20 grep -q ready "$scratch/ready"
-	rampfs-migrate --wait --verbose ${5:+--mode "$5"} "$2" "$3" 2>"$scratch/how"
+}
+program_ends() {
 	exec 4>&-
 	wait $program || true
+}
+# auto WHAT FILE NODE MODE [MODE-TO-ASK-FOR]: moves it while a program_in WHAT has it mapped
+auto() {
+	program_in "$2" "$1"
+	rampfs-migrate --wait --verbose ${5:+--mode "$5"} "$2" "$3" 2>"$scratch/how"
+	program_ends
 	says "$4"
 }
 head -c 32M /dev/urandom >"$mnt/a/a/auto"
@@ -272,17 +278,9 @@ auto nothing "$mnt/b/b/auto" a "precopy: programs store into [0-9]+ MB/s, the li
 rampfs-migrate --wait --verbose --mode auto "$mnt/a/a/little" b 2>"$scratch/how"
 says "copy: 4 KiB, the link carries [0-9]+ MB/s"
 same "$sums" "$(cat "$mnt/a/a/auto" "$mnt/b/b/little" | sha256sum)" "the bytes"
-program_in() { # FILE
-	: >"$scratch/ready"
-	rampfs-run /usr/bin/python3 "$scratch/stores.py" "$1" nothing <"$scratch/hold" >"$scratch/ready" 2>/dev/null &
-	program=$!
-	exec 4>"$scratch/hold"
-	within 20 grep -q ready "$scratch/ready"
-}
-program_in "$mnt/a/a/auto"
+program_in "$mnt/a/a/auto" nothing
 mv "$mnt/a/a/auto" "$mnt/a/b/"
-exec 4>&-
-wait $program || true
+program_ends
 grep -q "moves in mode precopy: programs store into" "$scratch/cluster/a.log" || fail "mv does not copy ahead by itself"
 within 20 settled "$mnt/b/b/auto"
 here=b there=a
