@@ -157,6 +157,14 @@
 #define M_LATER_LIFE 0 /* a later life of S takes stores that it did not see for none */
 #endif
 
+/* A prefill (user.ramp.prefill) is an attempt in S_PREPARING whose prepare is not proposed for long: rounds are read, the row
+   and its epoch change, and either end may die, all of which is there. A request that joins it goes on with the
+   same k; one that comes for elsewhere forgets it, as any time-out. What is new is that a later life of S knows from
+   the row that T was kept near. It must not go on with what T has read under that k: */
+#ifndef M_PREFILL_RESUMED
+#define M_PREFILL_RESUMED 0 /* a later life of S takes its prefill up, and tracks stores from then on */
+#endif
+
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
 #define SEGMENT_PULLING 2
@@ -515,6 +523,11 @@ end:	do
 	/* A later life of S knows nothing of stores: its TRANSFER names no pages. */
 	:: atomic { M_LATER_LIFE && record[n] == RECORD_GIVEN && move[n] == MOVE_NEW ->
 		list_clean = list_clean | BIT(K) }
+	:: atomic { M_PREFILL_RESUMED && move[n] == MOVE_NEW && record[n] == RECORD_OWNED && n_try > 0 &&
+		    SRC(n_try - 1) == n && inc[n] == SRC_INC(n_try - 1) && E + 1 == PREPARED(n_try - 1) &&
+		    move[OTHER(n)] == T_RESERVED && move_k[OTHER(n)] == n_try - 1 ->
+		move[n] = S_PREPARING; move_c[n] = try_conn[n_try - 1]; move_k[n] = n_try - 1;
+		track[n] = TRACK_CLEAN; cmd_prepare = cmd_prepare | BIT(n_try - 1) }
 	:: atomic { M_TRANSFER_FIRST && move[n] == S_FREEZING && !access[n] &&
 		    !IN(msg_transfer, move_k[n]) -> msg_transfer = msg_transfer | BIT(move_k[n]) }
 	/* R5: from GIVEN on, TRANSFER is sent and sent again, by every life [given_send] */

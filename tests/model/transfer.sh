@@ -46,7 +46,7 @@ done
 SEARCH=
 expect holds precopy -DPRECOPY=1
 SEARCH=-DBFS
-for mistake in NO_LIST EARLY_LIST TRACKED_LATE LATER_LIFE; do
+for mistake in NO_LIST EARLY_LIST TRACKED_LATE LATER_LIFE PREFILL_RESUMED; do
 	expect violated "$mistake" -DPRECOPY=1 "-DM_$mistake=1"
 done
 # A program gives up what was not pulled: each rule of when, and as what, left out.
