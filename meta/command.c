@@ -72,6 +72,8 @@ const char *command_name(enum meta_command_type type)
 
 uint64_t command_level(const struct meta_command *c)
 {
+	if (c->type == META_SETATTR && c->flags & META_SET_PREFILL)
+		return META_LEVEL_PREFILL;
 	if (c->type == META_SETATTR && c->flags & META_SET_MOVE)
 		return META_LEVEL_MOVE;
 	if (c->type == META_UNEXTENT)
@@ -166,6 +168,7 @@ static void code_pages(struct codec *c, struct segment_row *a)
 
 static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 {
+	uint64_t asked;
 	uint8_t ways;
 
 	if (f & F_OWNERSHIP) {
@@ -176,11 +179,13 @@ static void code_attr(struct codec *c, unsigned int f, struct segment_row *a)
 	if (!(f & F_ATTR))
 		return;
 	ways = segment_ways(a);
+	asked = segment_asked(a);
 	code_u64(c, &a->size);
 	code_time(c, &a->atime);
 	code_time(c, &a->mtime);
 	code_time(c, &a->ctime);
-	code_u64(c, &a->extent_asked);
+	code_u64(c, &asked);
+	segment_set_asked(a, asked);
 	code_pages(c, a);
 	code_u8(c, &ways);
 	segment_set_ways(a, ways);

@@ -275,6 +275,10 @@ int fsm_setattr(struct apply *a)
 		row.mmap = v->mmap;
 	if (mask & META_SET_MOVE)
 		row.move = v->move;
+	if (mask & META_SET_PREFILL) {
+		row.prefill = v->prefill;
+		row.prefill_mib_s = v->prefill_mib_s;
+	}
 	return fsm_put(a, &row);
 }
 

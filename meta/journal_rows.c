@@ -37,7 +37,7 @@ void sql_get_segment(sqlite3_stmt *st, struct segment_row *row)
 	row->ctime.nsec = sql_get_u32(st, &at);
 	row->extent_addr = sql_get_u64(st, &at);
 	row->extent_len = sql_get_u64(st, &at);
-	row->extent_asked = sql_get_u64(st, &at);
+	segment_set_asked(row, sql_get_u64(st, &at));
 	row->pages = (uint8_t)sql_get_u32(st, &at);
 	segment_set_ways(row, (uint8_t)sql_get_u32(st, &at));
 }

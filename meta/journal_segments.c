@@ -60,7 +60,7 @@ static int put_segment(struct journal *j, enum statement s, const struct segment
 	sql_put_u64(st, &at, row->ctime.nsec);
 	sql_put_u64(st, &at, row->extent_addr);
 	sql_put_u64(st, &at, row->extent_len);
-	sql_put_u64(st, &at, row->extent_asked);
+	sql_put_u64(st, &at, segment_asked(row));
 	sql_put_u64(st, &at, row->pages);
 	sql_put_u64(st, &at, segment_ways(row));
 	return journal_run(j, st, "write a segment");

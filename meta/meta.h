@@ -67,6 +67,10 @@ struct segment_row {
 	uint8_t pages;			  /* user.ramp.pages: enum segment_pages */
 	uint8_t mmap;			  /* user.ramp.mmap: enum segment_mmap */
 	uint8_t move;			  /* user.ramp.mode: 1 + enum transfer_mode; 0: unset */
+	/* user.ramp.prefill: a node that is kept near (0: none), and its limit, in MiB a second (0: the
+	   usual one) */
+	ramp_node_t prefill;
+	uint16_t prefill_mib_s;
 };
 enum segment_pages { SEGMENT_PAGES_AUTO, SEGMENT_PAGES_SMALL, SEGMENT_PAGES_HUGE };
 enum segment_mmap { SEGMENT_MMAP_NONE, SEGMENT_MMAP_PASSTHROUGH };
@@ -82,6 +86,24 @@ static inline void segment_set_ways(struct segment_row *row, uint8_t ways)
 {
 	row->mmap = ways & ((1u << SEGMENT_MOVE_SHIFT) - 1);
 	row->move = (uint8_t)(ways >> SEGMENT_MOVE_SHIFT);
+}
+
+/* The same for extent_asked and prefill: an extent is a power of two, so its lowest 26 and highest 15 bits were
+   free. */
+#define SEGMENT_PREFILL_NODES 0x3ffffffu
+#define SEGMENT_PREFILL_MIB_S 0x7fffu
+#define SEGMENT_PREFILL_SHIFT 48
+static inline uint64_t segment_asked(const struct segment_row *row)
+{
+	return row->extent_asked | row->prefill |
+	       (uint64_t)row->prefill_mib_s << SEGMENT_PREFILL_SHIFT;
+}
+static inline void segment_set_asked(struct segment_row *row, uint64_t asked)
+{
+	row->prefill = (ramp_node_t)(asked & SEGMENT_PREFILL_NODES);
+	row->prefill_mib_s = (uint16_t)(asked >> SEGMENT_PREFILL_SHIFT & SEGMENT_PREFILL_MIB_S);
+	row->extent_asked = asked & ~(uint64_t)SEGMENT_PREFILL_NODES &
+			    ~((uint64_t)SEGMENT_PREFILL_MIB_S << SEGMENT_PREFILL_SHIFT);
 }
 
 enum node_role {
@@ -209,8 +231,9 @@ static inline uint64_t meta_arena_user_default(uint64_t arena_len)
 /* 2: META_UNEXTENT; META_CREATE with META_WITH_EXTENT. */
 #define META_LEVEL_UNEXTENT	 2
 #define META_LEVEL_CREATE_EXTENT 2
-/* 3: META_SET_MOVE. */
-#define META_LEVEL_MOVE 3
+/* 3: META_SET_MOVE; META_SET_PREFILL. */
+#define META_LEVEL_MOVE	   3
+#define META_LEVEL_PREFILL 3
 
 enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 
@@ -247,6 +270,8 @@ enum meta_proof { PROOF_NONE, PROOF_REFUSED, PROOF_OVER };
 #define META_WITH_EXTENT (1u << 16)
 /* move. EOPNOTSUPP below level META_LEVEL_MOVE */
 #define META_SET_MOVE (1u << 17)
+/* prefill and prefill_mib_s. EOPNOTSUPP below level META_LEVEL_PREFILL */
+#define META_SET_PREFILL (1u << 18)
 
 struct meta_command {
 	struct meta_command_id cid;

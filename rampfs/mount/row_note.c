@@ -27,7 +27,7 @@ static size_t encode(uint8_t bytes[SEG_ABOUT_MAX], uint8_t kind, const struct se
 		wire_put_u32(&w, row->ctime.nsec);
 		wire_put_u64(&w, row->extent_addr);
 		wire_put_u64(&w, row->extent_len);
-		wire_put_u64(&w, row->extent_asked);
+		wire_put_u64(&w, segment_asked(row));
 		wire_put_u8(&w, row->pages);
 		wire_put_u8(&w, segment_ways(row));
 	}
@@ -78,7 +78,7 @@ static uint8_t read_note(struct seg *seg, struct segment_row *row)
 		row->ctime.nsec = wire_get_u32(&r);
 		row->extent_addr = wire_get_u64(&r);
 		row->extent_len = wire_get_u64(&r);
-		row->extent_asked = wire_get_u64(&r);
+		segment_set_asked(row, wire_get_u64(&r));
 		row->pages = wire_get_u8(&r);
 		segment_set_ways(row, wire_get_u8(&r));
 	}

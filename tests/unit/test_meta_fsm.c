@@ -543,6 +543,43 @@ START_TEST(a_mode_needs_its_level_and_keeps_what_is_beside_it)
 }
 END_TEST
 
+/* It shares a number with user.ramp.extent, in which an older program knows nothing else. */
+START_TEST(a_prefill_needs_its_level_and_keeps_what_is_beside_it)
+{
+	ramp_segment_t id = created(1, "x");
+	struct meta_command c = {.type = META_SETATTR,
+				 .id = id,
+				 .flags = META_SET_PREFILL,
+				 .attr = {.prefill = 2, .prefill_mib_s = 200}};
+	struct meta_command extent = {.type = META_SETATTR,
+				      .id = id,
+				      .flags = META_SET_EXTENT,
+				      .attr = {.extent_asked = UINT64_C(1) << 45}};
+
+	ck_assert_int_eq(apply(c).result, -EOPNOTSUPP);
+	ck_assert_uint_eq(row_of(id).prefill, 0);
+	ck_assert_int_eq(
+		apply((struct meta_command){.type = META_LEVEL_UP, .value = META_LEVEL_PREFILL})
+			.result,
+		0);
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_int_eq(apply(extent).result, 0);
+	ck_assert_uint_eq(row_of(id).prefill, 2);
+	ck_assert_uint_eq(row_of(id).prefill_mib_s, 200);
+	ck_assert_uint_eq(row_of(id).extent_asked, UINT64_C(1) << 45);
+	c.attr.prefill = SEGMENT_PREFILL_NODES;
+	c.attr.prefill_mib_s = SEGMENT_PREFILL_MIB_S;
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_uint_eq(row_of(id).prefill, SEGMENT_PREFILL_NODES);
+	ck_assert_uint_eq(row_of(id).prefill_mib_s, SEGMENT_PREFILL_MIB_S);
+	ck_assert_uint_eq(row_of(id).extent_asked, UINT64_C(1) << 45);
+	c.attr.prefill = c.attr.prefill_mib_s = 0;
+	ck_assert_int_eq(apply(c).result, 0);
+	ck_assert_uint_eq(row_of(id).prefill + row_of(id).prefill_mib_s, 0);
+	ck_assert_uint_eq(row_of(id).extent_asked, UINT64_C(1) << 45);
+}
+END_TEST
+
 START_TEST(the_level_only_rises)
 {
 	uint64_t level;
@@ -583,6 +620,7 @@ static Suite *suite(void)
 	tcase_add_test(rules, the_last_results_of_each_client_are_kept);
 	tcase_add_test(rules, an_entry_of_a_newer_program_is_refused_not_skipped);
 	tcase_add_test(rules, a_mode_needs_its_level_and_keeps_what_is_beside_it);
+	tcase_add_test(rules, a_prefill_needs_its_level_and_keeps_what_is_beside_it);
 	tcase_add_test(rules, the_level_only_rises);
 	return s;
 }
