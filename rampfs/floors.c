@@ -21,7 +21,9 @@ static void on_row_changed(void *arg, ramp_segment_t id, bool attributes)
 {
 	struct floors *f = arg;
 
-	if (!attributes)
+	if (attributes)
+		transfers_attributes_changed(f->transfers, id);
+	else
 		transfers_row_changed(f->transfers, id);
 	mount_row_changed(f->mount, id);
 }

@@ -230,6 +230,32 @@ static void fact_mode(const struct facts *f, FILE *out)
 	fputs(transfer_mode_name(f->row.move - 1u), out);
 }
 
+/* "b", or "b 200M": as it is set. */
+static void fact_prefill(const struct facts *f, FILE *out)
+{
+	fact_put_node(f, f->row.prefill, out);
+	if (f->row.prefill && f->row.prefill_mib_s)
+		fprintf(out, " %uM", f->row.prefill_mib_s);
+}
+
+/* "state=keeping have_bytes=N behind_bytes=N since_ms=N again_ms=N", and where it is not under way
+   " why=WORDS". */
+static void fact_prefill_state(const struct facts *f, FILE *out)
+{
+	struct transfer_prefill p;
+
+	if (!f->row.prefill || !transfers_prefill(f->m->config.transfers, f->row.id, &p)) {
+		fputs("none", out);
+		return;
+	}
+	fprintf(out,
+		"state=%s have_bytes=%" PRIu64 " behind_bytes=%" PRIu64 " since_ms=%" PRIu64
+		" again_ms=%" PRIu64,
+		p.state, p.have_bytes, p.behind_bytes, p.since_ms, p.again_ms);
+	if (p.why[0])
+		fprintf(out, " why=%s", p.why);
+}
+
 /* "from=a to=b at_ms=N", then what the source has measured, and what the target has pulled: words
    that are missing are not known here, or not yet. */
 static void fact_last_move(const struct facts *f, FILE *out)
@@ -277,6 +303,8 @@ static const struct {
 	{"pages", fact_pages},
 	{"mmap", fact_mmap},
 	{"mode", fact_mode},
+	{"prefill", fact_prefill},
+	{"prefill_state", fact_prefill_state},
 	{"last_move", fact_last_move},
 };
 

@@ -1,9 +1,10 @@
 /*
- * user.ramp.*: facts of a segment (facts.c), four of which can be set, and two of which can be removed:
- * the extent, which gives the segment's addresses back, and the mode of its moves.
+ * user.ramp.*: facts of a segment (facts.c), five of which can be set, and three of which can be removed:
+ * the extent, which gives the segment's addresses back, the mode of its moves, and the node that is kept near.
  *
  * They are answered by name and not listed, so that cp and rsync with extended attributes do not
- * carry a segment's id and owner to its copies. user.ramp.hint is set alone: a range to be fetched first.
+ * carry a segment's id and owner to its copies; user.ramp.prefill alone is, where it was set.
+ * user.ramp.hint is set alone: a range to be fetched first.
  * Attributes of any other name are not supported, but for ramp.alloc of a directory (ops_alloc.h).
  */
 #include "ops_xattr.h"
@@ -17,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/page.h"
+#include "base/rate.h"
 #include "base/transfer_mode.h"
 #include "base/visible.h"
 #include "caller.h"
@@ -27,7 +29,8 @@
 #include "propose.h"
 #include "pull/pull.h"
 
-#define HINT FACTS_PREFIX "hint"
+#define HINT	FACTS_PREFIX "hint"
+#define PREFILL FACTS_PREFIX "prefill"
 
 static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char **value, size_t *len)
 {
@@ -41,6 +44,8 @@ static int do_getxattr(struct mount *m, fuse_ino_t ino, const char *name, char *
 	rc = meta_segment(m->config.meta, ino, &row);
 	if (rc)
 		return rc == -ENOENT ? -ENODATA : rc;
+	if (!row.prefill && strcmp(name, PREFILL) == 0)
+		return -ENODATA;
 	out = open_memstream(value, len);
 	if (!out)
 		return -ENOMEM;
@@ -68,7 +73,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	free(value);
 }
 
-#define VALUE_BYTES 64
+#define VALUE_BYTES 96 /* a node's name, and a number */
 
 /* ---- setxattr ------------------------------------------------------------------------------- */
 
@@ -144,6 +149,46 @@ static int parse_move_mode(fuse_ino_t ino, const char *text, struct meta_command
 	return -EINVAL;
 }
 
+/* Says in the log why a value of prefill is refused: setxattr(2) returns a number alone. */
+static int refuse_prefill(fuse_ino_t ino, const char *text, int rc, const char *why)
+{
+	char shown[4 * VALUE_BYTES];
+
+	visible(shown, sizeof(shown), text);
+	log_info("segment %llu: user.ramp.prefill does not take \"%s\": %s",
+		 (unsigned long long)ino, shown, why);
+	return rc;
+}
+
+/* Parses "NODE", or "NODE LIMIT" with bytes a second; "none": none any more. */
+static int parse_prefill(struct mount *m, fuse_ino_t ino, const char *text,
+			 struct meta_command *command)
+{
+	char name[VALUE_BYTES];
+	const char *limit = strchr(text, ' ');
+	size_t len = limit ? (size_t)(limit - text) : strlen(text);
+	struct node_row node;
+	uint64_t bytes_s = 0;
+
+	command->flags = META_SET_PREFILL;
+	if (!limit && (!len || strcmp(text, "none") == 0))
+		return 0;
+	memcpy(name, text, len);
+	name[len] = 0;
+	if (limit && rate_parse(limit + 1, &bytes_s))
+		return refuse_prefill(ino, text, -EINVAL,
+				      "a limit is bytes a second, as 200M, at least 1M");
+	if (meta_node_by_name(m->config.meta, name, &node) || node.role == NODE_REMOVED)
+		return refuse_prefill(ino, text, -ENOENT, "no such node");
+	if (node.node > SEGMENT_PREFILL_NODES)
+		return refuse_prefill(ino, text, -EOVERFLOW, "the node's number is too large");
+	command->attr.prefill = node.node;
+	bytes_s >>= 20;
+	command->attr.prefill_mib_s =
+		(uint16_t)(bytes_s < SEGMENT_PREFILL_MIB_S ? bytes_s : SEGMENT_PREFILL_MIB_S);
+	return 0;
+}
+
 /* Parses the value into flags and attr of a SETATTR. */
 static int parse_set(struct mount *m, fuse_ino_t ino, const char *name, const char *text,
 		     struct meta_command *command)
@@ -166,6 +211,8 @@ static int parse_set(struct mount *m, fuse_ino_t ino, const char *name, const ch
 	}
 	if (strcmp(name, "mode") == 0)
 		return parse_move_mode(ino, text, command);
+	if (strcmp(name, "prefill") == 0)
+		return parse_prefill(m, ino, text, command);
 	if (strcmp(name, "mmap") == 0) {
 		command->flags = META_SET_MMAP;
 		command->attr.mmap = SEGMENT_MMAP_NONE;
@@ -215,6 +262,23 @@ static void xattr_set(struct metadata_change *c)
 	request_reply_err(&c->r, c->reply.result);
 }
 
+/* A prefill takes room and bandwidth of another node for the segment: it is for its owner to wish, as a move is.
+   Returns 0 where the caller may, and flags of setxattr(2) are met. */
+static int may_prefill(fuse_req_t req, fuse_ino_t ino, int flags)
+{
+	struct segment_row row;
+	uint32_t owner;
+	int rc = meta_segment(mount_of(req)->config.meta, ino, &row);
+
+	if (rc)
+		return rc;
+	if (caller_is_limited(req, CAP_FOWNER, &row, &owner) && owner != row.uid)
+		return -EPERM;
+	if (flags & XATTR_CREATE && row.prefill)
+		return -EEXIST;
+	return flags & XATTR_REPLACE && !row.prefill ? -ENODATA : 0;
+}
+
 static void propose_set(fuse_req_t req, fuse_ino_t ino, const struct meta_command *parsed)
 {
 	struct metadata_change *c = propose_new(req, sizeof(*c), META_SETATTR, xattr_set);
@@ -251,8 +315,10 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 		}
 		rc = parse_set(mount_of(req), ino, name, text, &parsed);
 	}
-	if (!rc && (flags & XATTR_CREATE))
-		rc = -EEXIST; /* each of them always has a value */
+	if (!rc && parsed.flags == META_SET_PREFILL)
+		rc = may_prefill(req, ino, flags);
+	else if (!rc && (flags & XATTR_CREATE))
+		rc = -EEXIST; /* each of the others always has a value */
 	if (rc) {
 		fuse_reply_err(req, -rc);
 		return;
@@ -262,11 +328,18 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	(void)ino;
+	struct segment_row row;
+	size_t len = 0;
+
+	if (inode_kind(ino) == INODE_IS_SEGMENT &&
+	    !meta_segment(mount_of(req)->config.meta, ino, &row) && row.prefill)
+		len = sizeof(PREFILL);
 	if (size == 0)
-		fuse_reply_xattr(req, 0);
+		fuse_reply_xattr(req, len);
+	else if (len > size)
+		fuse_reply_err(req, ERANGE);
 	else
-		fuse_reply_buf(req, NULL, 0);
+		fuse_reply_buf(req, len ? PREFILL : NULL, len);
 }
 
 /* ---- removexattr ---------------------------------------------------------------------------- */
@@ -327,6 +400,17 @@ static void remove_extent(fuse_req_t req, fuse_ino_t ino)
 	transfers_give_back(g->r.mount->config.transfers, ino, gave_back, g);
 }
 
+static void remove_prefill(fuse_req_t req, fuse_ino_t ino)
+{
+	const struct meta_command none = {.flags = META_SET_PREFILL};
+	int rc = may_prefill(req, ino, XATTR_REPLACE);
+
+	if (rc)
+		fuse_reply_err(req, -rc);
+	else
+		propose_set(req, ino, &none);
+}
+
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	struct meta_command parsed = {0};
@@ -338,6 +422,8 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	} else if (strcmp(name, FACTS_PREFIX "mode") == 0) {
 		parse_move_mode(ino, NULL, &parsed);
 		propose_set(req, ino, &parsed);
+	} else if (strcmp(name, PREFILL) == 0) {
+		remove_prefill(req, ino);
 	} else {
 		fuse_reply_err(req, EPERM);
 	}

@@ -192,10 +192,29 @@ static bool put_segment(struct mount *m, const struct node_list *nodes,
 			strcmp(state, "pulling") == 0 || strcmp(state, "orphan") == 0);
 }
 
+/* Writes "  a/cache  a -> b  keeping  64.0 MiB there, 12.0 KiB behind  3 s  ()"; in brackets why it is not. */
+static void put_prefill(struct mount *m, const struct node_list *nodes,
+			const struct segment_row *row, const struct transfer_prefill *p, FILE *out)
+{
+	fprintf(out, "  %s/", facts_node_name(nodes, row->node));
+	put_name(out, row->name, false);
+	fprintf(out, "  %s -> %s  %s  ", facts_node_name(nodes, m->self),
+		facts_node_name(nodes, row->prefill), p->state);
+	put_bytes(out, p->have_bytes);
+	fputs(" there, ", out);
+	put_bytes(out, p->behind_bytes);
+	fprintf(out, " behind  %" PRIu64 " s  (%s", p->since_ms / 1000, p->why);
+	if (p->again_ms)
+		fprintf(out, "; again in %" PRIu64 " s", p->again_ms / 1000 + 1);
+	fputs(")\n", out);
+}
+
 struct segment_lines {
 	struct mount *m;
 	const struct node_list *nodes;
 	FILE *out;
+	FILE *prefills;
+	size_t n_prefills;
 	size_t n, left_out;
 	char *line; /* of a segment that may be left out */
 	size_t line_len;
@@ -208,7 +227,11 @@ static int add_status_line(void *arg, const struct segment_row *row)
 {
 	struct segment_lines *l = arg;
 	struct seg *seg = store_find(l->m->config.store, row->id);
+	struct transfer_prefill prefill;
 
+	if (row->prefill && transfers_prefill(l->m->config.transfers, row->id, &prefill) &&
+	    l->n_prefills++ < MAX_SEGMENTS)
+		put_prefill(l->m, l->nodes, row, &prefill, l->prefills);
 	if (l->n++ < MAX_SEGMENTS) {
 		put_segment(l->m, l->nodes, row, seg, l->out);
 	} else {
@@ -226,11 +249,12 @@ static int add_status_line(void *arg, const struct segment_row *row)
 static void put_segments(struct mount *m, const struct node_list *nodes, FILE *out)
 {
 	struct segment_lines l = {.m = m, .nodes = nodes};
-	char *lines = NULL;
-	size_t len = 0;
+	char *lines = NULL, *prefills = NULL;
+	size_t len = 0, prefills_len = 0;
 
 	l.out = open_memstream(&lines, &len);
-	l.one = l.out ? open_memstream(&l.line, &l.line_len) : NULL;
+	l.prefills = open_memstream(&prefills, &prefills_len);
+	l.one = l.out && l.prefills ? open_memstream(&l.line, &l.line_len) : NULL;
 	if (l.one) {
 		meta_each_segment(m->config.meta, 0, 0, add_status_line, &l);
 		fclose(l.one);
@@ -241,7 +265,12 @@ static void put_segments(struct mount *m, const struct node_list *nodes, FILE *o
 		if (l.left_out)
 			fprintf(out, "... and %zu more\n", l.left_out);
 	}
+	if (l.prefills && !fclose(l.prefills) && l.n_prefills) {
+		fprintf(out, "\nprefills: %zu\n", l.n_prefills);
+		fwrite(prefills, 1, prefills_len, out);
+	}
 	free(lines);
+	free(prefills);
 	free(l.line);
 }
 

@@ -1,6 +1,7 @@
 /*
  * rampfs-migrate [--mode MODE] [--max-rounds N] [--limit RATE] [--wait] [--force] [--progress]
  *                [--verbose] [--trace] FILE... NODE
+ * rampfs-migrate --prefill [--limit RATE] FILE... NODE|none
  *
  * Moves segments to another node's directory through the session socket of this node's daemon,
  * several by one request (batch.c), so that no ls waits for it (mv holds the kernel's rename lock).
@@ -42,6 +43,7 @@
 #include "batch.h"
 #include "find_mount.h"
 #include "last_move.h"
+#include "set_prefill.h"
 #include "steps.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNKNOWN = 3, EXIT_INTERRUPTED = 130 };
@@ -56,6 +58,7 @@ static const char usage[] =
 	"                      [--limit RATE] [--wait] [--force] [--progress] [--verbose] "
 	"[--trace]\n"
 	"                      FILE... NODE\n"
+	"       rampfs-migrate --prefill [--limit RATE] FILE... NODE|none\n"
 	"       rampfs-migrate --reclaim FILE...\n"
 	"Move segments of a rampfs mount to another node. The owner changes in microseconds; "
 	"pages\n"
@@ -86,6 +89,10 @@ static const char usage[] =
 	"                 faults at the new owner (those of the first two seconds, or with --wait "
 	"of\n"
 	"                 the whole pull)\n"
+	"  --prefill      move nothing, but keep NODE nearly up to date from now on, so that a "
+	"later "
+	"move\n"
+	"                 there finds nearly all pages; none ends that (user.ramp.prefill)\n"
 	"  --reclaim      accept a segment that was rolled back when the node it was moved to was\n"
 	"                 lost, as it was when it left; on the node that has it\n"
 	"  -h, --help     this text\n"
@@ -113,7 +120,7 @@ static const char usage[] =
 struct migrate_options {
 	int mode;
 	int max_rounds; /* 0: the default */
-	bool wait, progress, trace, reclaim, verbose, force;
+	bool wait, progress, trace, reclaim, verbose, force, prefill;
 	uint64_t limit, batch; /* as MIGRATE carries them */
 	const char *node;
 };
@@ -481,6 +488,7 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 		{"mode", required_argument, NULL, 'm'},
 		{"wait", no_argument, NULL, 'w'},
 		{"progress", no_argument, NULL, 'p'},
+		{"prefill", no_argument, NULL, 'P'},
 		{"reclaim", no_argument, NULL, 'r'},
 		{"trace", no_argument, NULL, 't'},
 		{"max-rounds", required_argument, NULL, 'n'},
@@ -519,6 +527,9 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 		case 'f':
 			o->force = true;
 			break;
+		case 'P':
+			o->prefill = true;
+			break;
 		case 'r':
 			o->reclaim = true;
 			break;
@@ -547,6 +558,27 @@ static void catch_interrupt(void)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- prefill ---- */
+
+static int prefill(char *const *files, int n, const struct migrate_options *o)
+{
+	struct ramp_ioc_info info;
+	const char *why;
+	struct stat st;
+	int status = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (ask_mount(files[i], &info, &st)) {
+			status = EXIT_FAILED;
+			continue;
+		}
+		why = set_prefill(files[i], o->node, o->limit);
+		if (why)
+			status = complain(files[i], why);
+	}
+	return status;
 }
 
 /* ---- many files ---- */
@@ -612,6 +644,9 @@ int main(int argc, char **argv)
 		return misused("--reclaim moves nothing: no --mode, --max-rounds, --limit, --wait, "
 			       "--force or --trace with it",
 			       NULL);
+	if (o.prefill && (o.mode != TRANSFER_UNSAID || o.max_rounds || o.wait || o.trace ||
+			  o.force || o.progress || o.reclaim))
+		return misused("--prefill moves nothing: only --limit with it", NULL);
 	if (o.max_rounds && o.mode != TRANSFER_UNSAID && o.mode != TRANSFER_PRECOPY &&
 	    o.mode != TRANSFER_AUTO)
 		return misused("--max-rounds is of modes precopy and auto", NULL);
@@ -628,6 +663,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "rampfs-migrate: no such node: %s\n", shown(o.node));
 		return EXIT_FAILED;
 	}
+	if (o.prefill)
+		return prefill(argv + optind, last - optind, &o);
 	catch_interrupt();
 	if (last - optind > 1 && !o.reclaim && !o.trace && !o.verbose)
 		return migrate_many(argv + optind, (size_t)(last - optind), &o);

@@ -128,11 +128,43 @@ static void json_add_last_move(cJSON *segment, const char *value)
 	}
 }
 
+/* "state=keeping have_bytes=N ... why=WORDS" becomes an object; "none" becomes null. */
+static void json_add_prefill(cJSON *segment, const char *key, const char *value)
+{
+	char text[512], *rest = text, *word, *is, *why;
+	cJSON *prefill;
+
+	if (!strchr(value, '=') || strlen(value) >= sizeof(text)) {
+		cJSON_AddNullToObject(segment, key);
+		return;
+	}
+	prefill = cJSON_AddObjectToObject(segment, key);
+	strcpy(text, value);
+	why = strstr(text, " why=");
+	if (why)
+		*why = 0;
+	while ((word = strsep(&rest, " "))) {
+		is = strchr(word, '=');
+		if (!is)
+			continue;
+		*is++ = 0;
+		if (is_number(is))
+			cJSON_AddNumberToObject(prefill, word, strtod(is, NULL));
+		else
+			cJSON_AddStringToObject(prefill, word, is);
+	}
+	cJSON_AddStringToObject(prefill, "why", why ? why + 5 : "");
+}
+
 static void json_add_fact(cJSON *segment, const char *key, const char *value)
 {
 	key = json_key(key);
 	if (strcmp(key, "last_move") == 0) {
 		json_add_last_move(segment, value);
+		return;
+	}
+	if (strcmp(key, "prefill_state") == 0) {
+		json_add_prefill(segment, key, value);
 		return;
 	}
 	if (counts(key) && is_number(value))

@@ -68,6 +68,21 @@ static void migration_row(struct text_table *t, char *line)
 	text_table_add(t, (const char *[COLUMNS]){line, nodes, state, age, side});
 }
 
+/* "a/cache  a -> b  keeping  64.0 MiB there, 12.0 KiB behind  3 s  (why not; again in 4 s)" */
+static void prefill_row(struct text_table *t, char *line)
+{
+	char *cell[COLUMNS];
+
+	for (int i = COLUMNS - 1; i > 0; i--)
+		if (!(cell[i] = cut_last(line)))
+			return;
+	cell[0] = line;
+	cell[COLUMNS - 1]++;
+	if (*cell[COLUMNS - 1])
+		cell[COLUMNS - 1][strlen(cell[COLUMNS - 1]) - 1] = 0;
+	text_table_add(t, (const char *const *)cell);
+}
+
 /* As .ramp/status writes sizes. */
 static void put_size(char *out, size_t cap, double bytes)
 {
@@ -167,18 +182,20 @@ static void user_row(struct text_table *t, char *line)
 }
 
 struct status_tables {
-	struct text_table nodes, segments, migrations, troubles, users;
+	struct text_table nodes, segments, prefills, migrations, troubles, users;
 };
 
 /* Prints the head's lines; the rest fills the tables. */
 static void read_status(struct status_tables *t, char *status)
 {
-	enum { HEAD, OTHER, SEGMENTS, MIGRATIONS, USERS } section = HEAD;
+	enum { HEAD, OTHER, SEGMENTS, PREFILLS, MIGRATIONS, USERS } section = HEAD;
 	char *save;
 
 	for (char *line = strtok_r(status, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (strncmp(line, "segments:", 9) == 0)
 			section = SEGMENTS;
+		else if (strncmp(line, "prefills:", 9) == 0)
+			section = PREFILLS;
 		else if (strncmp(line, "migrations:", 11) == 0)
 			section = MIGRATIONS;
 		else if (strncmp(line, "nodes:", 6) == 0)
@@ -189,6 +206,8 @@ static void read_status(struct status_tables *t, char *status)
 			puts(line);
 		else if (section == SEGMENTS)
 			segment_row(&t->segments, &t->troubles, line + strspn(line, " "));
+		else if (section == PREFILLS && strncmp(line, "  ", 2) == 0)
+			prefill_row(&t->prefills, line + 2);
 		else if (section == MIGRATIONS && strncmp(line, "  ", 2) == 0)
 			migration_row(&t->migrations, line + 2);
 		else if (section == USERS)
@@ -214,6 +233,10 @@ int status_text(const char *mount)
 			  NULL,
 			  0},
 		.segments = {{"SEGMENT", "SIZE", "STATE", "AT"}, {[1] = true}, NULL, 0},
+		.prefills = {{"PREFILL", "FROM -> TO", "STATE", "PAGES", "FOR", ""},
+			     {[4] = true},
+			     NULL,
+			     0},
 		.migrations = {{"MIGRATION", "FROM -> TO", "STATE", "SINCE", "THIS NODE IS"},
 			       {[3] = true},
 			       NULL,
@@ -232,6 +255,8 @@ int status_text(const char *mount)
 		put_section(&t.troubles, "nothing is lost or in doubt");
 		put_section(&t.nodes, "no nodes");
 		put_section(&t.segments, "no segments");
+		if (t.prefills.n)
+			put_section(&t.prefills, "");
 		put_section(&t.migrations, "no migrations under way on this node");
 		put_section(&t.users, "no addresses of the arena are given");
 	}

@@ -80,6 +80,16 @@ void collapse_begin(struct transfers *t, ramp_segment_t id)
 		collapse_next(t);
 }
 
+bool collapse_is_due(const struct transfers *t, ramp_segment_t id)
+{
+	const struct collapse *c;
+
+	STAILQ_FOREACH (c, &t->collapses, link)
+		if (c->id == id)
+			return true;
+	return false;
+}
+
 void collapses_close(struct transfers *t)
 {
 	while (!STAILQ_EMPTY(&t->collapses))

@@ -7,6 +7,8 @@
 #include "transfer_core.h"
 
 /* Queues a settled segment. */
+/* Returns whether that segment waits for it, or is at it. */
+bool collapse_is_due(const struct transfers *t, ramp_segment_t id);
 void collapse_begin(struct transfers *t, ramp_segment_t id);
 /* Empties the queue; after the last worker is back. */
 void collapses_close(struct transfers *t);

@@ -23,6 +23,8 @@
  *   S_WEIGHING -> S_PREPARING             [source_prepare]   another mode pays; the watch has ended
  *   S_WEIGHING -> S_ROUNDS                [source_rounds_watched] as from S_CONNECTING
  *   S_CONNECTING -> S_ROUNDS              [source_rounds_begin] mode precopy: OWNED, T reads, programs run
+ *   S_ROUNDS -> S_RESTING                 [source_prefill_read] a prefill: T has read the round; as S_ROUNDS
+ *   S_RESTING -> S_ROUNDS                 [prefill_looked]   stores were found, or a request has joined
  *   S_ROUNDS -> S_CHECKING                [source_again]     it goes lazily after all; the watch has ended
  *   S_ROUNDS -> S_PREPARING               [source_prepare]   stores are watched until the freeze (R10)
  *   S_CONNECTING -> S_CONNECTED           [hold_connected]   the same; the client says when
@@ -49,7 +51,7 @@
  *   S_REVERTING -> END                    [reverted]         record OWNED
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
  *   S_CONNECTED -> END                    [source_fail_now]  the same
- *   S_WEIGHING, S_ROUNDS -> END           [source_fail_now]  the same; the watch has ended
+ *   S_WEIGHING, S_ROUNDS, S_RESTING -> END [source_fail_now] the same; the watch has ended
  *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_CONNECTED -> END                    [source_prepare_late] the same
@@ -113,7 +115,9 @@ static const struct {
 					      BIT(S_CHECKING) | BIT(MOVE_END)},
 	[S_PREPARED] = {"prepared", BIT(S_ASKING) | BIT(ABORTING)},
 	[S_ASKING] = {"asking programs", BIT(S_FREEZING) | BIT(ABORTING)},
-	[S_ROUNDS] = {"pre-copying", BIT(S_PREPARING) | BIT(S_CHECKING) | BIT(MOVE_END)},
+	[S_ROUNDS] = {"pre-copying",
+		      BIT(S_RESTING) | BIT(S_PREPARING) | BIT(S_CHECKING) | BIT(MOVE_END)},
+	[S_RESTING] = {"keeping near", BIT(S_ROUNDS) | BIT(MOVE_END)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_COPYING] = {"copying", BIT(S_GIVEN) | BIT(ABORTING)},
 	[S_GIVEN] = {"given", BIT(S_LEAVING) | BIT(S_REVERTING) | BIT(S_ROLLED_BACK)},
@@ -215,6 +219,7 @@ static bool holds(struct move *m)
 	case S_CONNECTED:
 	case S_WEIGHING:
 	case S_ROUNDS:
+	case S_RESTING:
 	case S_PREPARING:
 	case S_PREPARED:
 	case S_ASKING:

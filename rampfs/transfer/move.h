@@ -27,6 +27,7 @@ enum move_state {
 	S_CONNECTED,
 	S_WEIGHING,
 	S_ROUNDS,
+	S_RESTING,
 	S_PREPARING,
 	S_PREPARED,
 	S_ASKING,
@@ -77,6 +78,7 @@ struct move_source {
 	uint8_t max_rounds; /* of a pre-copy, the first one included */
 	bool copy_mode;	    /* every page goes before it is given */
 	bool precopy_mode;  /* pages go in rounds before prepare (rounds.c) */
+	bool joined;	    /* its request came when it was a prefill (source_prefill.c) */
 	struct source_rounds
 		*rounds;    /* owned; NULL: none. Where a worker has the move, the worker's */
 	int prepare_result; /* S_PREPARING: of a prepare that failed */
@@ -163,6 +165,7 @@ struct move {
 	struct data_range *ranges; /* owned */
 	uint32_t n_ranges;
 	bool demand_only, wants_progress, unchanged;
+	bool prefill; /* no request waits for it, but the segment's row wants it (prefill.c) */
 	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
 	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */
 	struct trace *trace; /* a reference; NULL: not traced */

@@ -7,17 +7,18 @@
  *
  *   NEW -> MOVING         [begin_here]              this node owns it: source_start
  *   NEW -> MOVING         [join_move]               it is moving there already, for no live request
+ *   NEW -> MOVING         [take_prefill]            it is kept near there
  *   NEW -> MOVING         [begin_reclaim]           no move: it was rolled back, and is reclaimed
  *   MOVING -> NEW         [move_request_retry]      another prepare is to be aborted first
  *   NEW -> WAITING        [wait_here]               it is still being pulled here, or being aborted;
- *                                                   taken here, and not committed
+ *                                                   taken here, and not committed; a prefill ends first
  *   WAITING -> NEW        [move_requests_look]      that has ended
  *   NEW -> REMOTE         [move_request_ask_owner]  another node owns it, and is asked
  *   REMOTE -> SEEING      [on_answer]               moved; our tables do not show it yet
  *   REMOTE -> NEW         [move_request_tick]       row gone, or another's and the owner down
  *   NEW, REMOTE -> AGAIN  [move_request_again]      tables are behind, or pages are missing there
  *   AGAIN -> NEW          [move_request_tick]       after AGAIN_MS
- *   NEW -> QUEUED         [begin_here]              one of many, and UNDER_WAY_MAX are under way to the target
+ *   NEW -> QUEUED         [queue_up]                one of many, and UNDER_WAY_MAX are under way to the target
  *   QUEUED -> NEW         [move_requests_admit]     one of those has been taken, or has failed
  *   any -> answered       [move_request_done]
  *
@@ -43,6 +44,7 @@
 #include "source.h"
 #include "source_connect.h"
 #include "source_hold.h"
+#include "source_prefill.h"
 #include "target_pull.h"
 
 #define QUORUM_MS     5000u /* without a quorum, until EROFS */
@@ -150,6 +152,34 @@ static bool has_to_queue(const struct move_request *req)
 	return req->spec.queues && pair_of(req->t, req->spec.dst)->under_way >= UNDER_WAY_MAX;
 }
 
+static void queue_up(struct move_request *req)
+{
+	move_request_go(req, REQUEST_NEW, REQUEST_QUEUED);
+	move_request_arm(req, 0);
+}
+
+/* A prefill to the same place continues for the request; another one ends first. */
+static void take_prefill(struct move_request *req, struct move *m)
+{
+	if (!peer_up(req->t->peers, req->spec.dst)) {
+		move_request_unreachable(req, req->spec.dst, "the target is down");
+		return;
+	}
+	if (has_to_queue(req)) {
+		queue_up(req);
+		return;
+	}
+	if (source_prefill_join(m, req)) {
+		move_request_go(req, REQUEST_NEW, REQUEST_MOVING);
+		move_request_arm(req, 0);
+		if (req->cancelled)
+			move_request_cancel(req);
+		return;
+	}
+	wait_here(req, NULL);
+	source_cancel(m, ESHUTDOWN, "it is moved in another way, or elsewhere");
+}
+
 static void begin_here(struct move_request *req, const struct segment_row *row)
 {
 	struct transfers *t = req->t;
@@ -165,6 +195,10 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 		if (m->request) /* else it would be tried again, for no client, before this one */
 			move_request_done(m->request, -ESHUTDOWN, "the asking node has hung up");
 		wait_here(req, NULL);
+		return;
+	}
+	if (m && m->prefill && m->state < T_RESERVING) {
+		take_prefill(req, m);
 		return;
 	}
 	if (m && m->state == S_ROLLED_BACK) {
@@ -197,8 +231,7 @@ static void begin_here(struct move_request *req, const struct segment_row *row)
 	}
 	if (has_to_queue(req)) {
 		seg_put(seg);
-		move_request_go(req, REQUEST_NEW, REQUEST_QUEUED);
-		move_request_arm(req, 0);
+		queue_up(req);
 		return;
 	}
 	move_request_go(req, REQUEST_NEW, REQUEST_MOVING);

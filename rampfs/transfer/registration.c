@@ -118,6 +118,7 @@ void registration_look(struct transfers *t)
 
 struct scan {
 	struct transfers *t;
+	ramp_node_t self;
 	ramp_segment_t *ids;
 	size_t n, cap;
 };
@@ -135,7 +136,10 @@ static void scan_add(struct scan *s, ramp_segment_t id)
 
 static int scan_row(void *arg, const struct segment_row *row)
 {
-	if (row->phase == SEGMENT_MOVING || row->phase == SEGMENT_PULLING)
+	const struct scan *s = arg;
+
+	if (row->phase == SEGMENT_MOVING || row->phase == SEGMENT_PULLING ||
+	    (row->prefill && row->node == s->self))
 		scan_add(arg, row->id);
 	return 0;
 }
@@ -164,8 +168,10 @@ static void scan_done(void *arg)
 
 	t->jobs--;
 	t->scanning = false;
-	for (size_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < s->n; i++) {
 		move_look(t, s->ids[i]);
+		t->hooks->prefill_look(t, s->ids[i]);
+	}
 	free(s->ids);
 	free(s);
 	if (t->scan_again && !t->closing)
@@ -183,6 +189,7 @@ void registration_scan(struct transfers *t)
 	if (!s)
 		abort();
 	s->t = t;
+	s->self = t->self;
 	t->scanning = true;
 	t->jobs++;
 	loop_work(t->loop, scan_work, scan_done, s);

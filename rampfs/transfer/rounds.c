@@ -188,6 +188,19 @@ void rounds_send(struct move *m)
 	MOVE_SEND(m->t, m->peer, PROTO_ROUND, proto_put_round, &msg);
 }
 
+void rounds_say_prefill(struct move *m)
+{
+	struct msg_prefill msg = {.id = m->id,
+				  .k = m->k,
+				  .prefill = m->prefill,
+				  .progress = m->wants_progress,
+				  .limit_bytes_s = m->limit_bytes_s,
+				  .batch = m->batch};
+
+	memcpy(msg.name, m->name, sizeof(msg.name));
+	MOVE_SEND(m->t, m->peer, PROTO_PREFILL, proto_put_prefill, &msg);
+}
+
 void rounds_send_last(struct move *m, struct msg_transfer *tr)
 {
 	struct source_rounds *r = m->source.rounds;

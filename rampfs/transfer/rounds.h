@@ -9,6 +9,7 @@
 
 struct source_rounds {
 	uint32_t round; /* that the target reads, or has read */
+	uint32_t first; /* round of the request: 0, but for one that joined a prefill */
 	/* Pages that this round asks for, and those that were stored into since it was told. */
 	struct page_set told, stored;
 	/* Of data at the last look; NULL: as in the move, whose list the target has read. */
@@ -21,6 +22,8 @@ struct source_rounds {
 	uint64_t done;		  /* how many of this round the target has */
 	uint32_t parts;		  /* STOREDs that name the pages of this round */
 	unsigned stuck;		  /* rounds in a row that were not much smaller */
+	uint32_t rest_ms;	  /* S_RESTING: the pause before the next look */
+	uint64_t look_ms;	  /* ... and when that is */
 	uint32_t split;		  /* huge pages, by the last look: the next one finds fewer pages */
 	const char *
 		all; /* why all pages count by the last look; NULL: those that were stored into do */
@@ -42,6 +45,8 @@ uint64_t rounds_left(struct move *m);
 void rounds_next(struct move *m);
 /* Sends the ROUND, after `told` unless the target reads this round already. */
 void rounds_send(struct move *m);
+/* Says whether a request waits for the rounds, and their limit. */
+void rounds_say_prefill(struct move *m);
 /* Sends `stored`, and sets TRANSFER's fields by which the target knows that it has all of it. Does
    nothing before rounds_last. */
 void rounds_send_last(struct move *m, struct msg_transfer *tr);

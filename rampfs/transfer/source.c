@@ -26,6 +26,7 @@
 #include "move_request_core.h"
 #include "source_connect.h"
 #include "source_hold.h"
+#include "source_prefill.h"
 #include "source_prepare.h"
 #include "source_rounds.h"
 #include "source_weigh.h"
@@ -92,8 +93,8 @@ static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wir
 {
 	struct move *m = move_for_verdict(t, from, body);
 
-	if (!m || (m->state != S_ROUNDS && m->state != S_FREEZING && m->state != S_COPYING &&
-		   m->state != S_GIVEN))
+	if (!m || (m->state != S_ROUNDS && m->state != S_RESTING && m->state != S_FREEZING &&
+		   m->state != S_COPYING && m->state != S_GIVEN))
 		return NULL;
 	return m;
 }
@@ -104,7 +105,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	struct move *m = verdict_on(arg, from, body);
 
 	(void)incarnation;
-	if (!m || m->state == S_ROUNDS)
+	if (!m || m->state == S_ROUNDS || m->state == S_RESTING)
 		return;
 	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
@@ -138,8 +139,9 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 
 	if (!m || incarnation != m->peer_inc || m->source.got_taken)
 		return;
-	m->source.got_refused = m->state != S_ROUNDS; /* the source repeats ROUND */
-	if (m->state == S_ROUNDS && !m->working)
+	/* The source repeats ROUND. */
+	m->source.got_refused = m->state != S_ROUNDS && m->state != S_RESTING;
+	if ((m->state == S_ROUNDS || m->state == S_RESTING) && !m->working)
 		source_rounds_refused(m);
 	if (m->state == S_COPYING && !m->working) {
 		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
@@ -182,6 +184,8 @@ void source_tick(struct move *m)
 		source_weigh_tick(m);
 	else if (m->state == S_ROUNDS)
 		source_rounds_tick(m);
+	else if (m->state == S_RESTING)
+		source_prefill_tick(m);
 	else if (m->state == S_ASKING)
 		departure_tick(m);
 	else if (m->state == S_COPYING)
@@ -235,6 +239,9 @@ bool source_cancel(struct move *m, int code, const char *text)
 		return true;
 	case S_WEIGHING:
 	case S_ROUNDS:
+	case S_RESTING:
+		if (source_prefill_leave(m, code, text))
+			return true;
 		source_fail(m, code, "%s", text);
 		if (m->working)
 			atomic_store(&m->cancelled, true);

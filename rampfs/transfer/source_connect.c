@@ -58,9 +58,13 @@ void source_fail_now(struct move *m)
 	struct transfers *t = m->t;
 	ramp_segment_t id = m->id;
 
-	log_info("segment %" PRIu64 " stays: %s", m->id, m->source.fail_text);
-	transfers_count(m->t, &m->t->status.failed);
-	news_tell(m, SESSION_FAILED);
+	if (m->prefill) {
+		t->hooks->prefill_over(m);
+	} else {
+		log_info("segment %" PRIu64 " stays: %s", m->id, m->source.fail_text);
+		transfers_count(m->t, &m->t->status.failed);
+		news_tell(m, SESSION_FAILED);
+	}
 	move_answer(m, -m->source.fail_code, m->source.fail_text);
 	move_end(m);
 	/* R4: an earlier attempt's prepare may have been committed meanwhile, and nothing else
@@ -109,6 +113,7 @@ static void connect_send(struct move *m)
 		.batch = m->batch,
 		.progress = m->wants_progress,
 		.trace = m->trace != NULL,
+		.prefill = m->prefill,
 		.n_ranges = m->n_ranges,
 	};
 	struct wire_w w;
@@ -170,7 +175,8 @@ static void checked(struct move *m)
 	}
 	move_go(m, S_CHECKING, S_CONNECTING);
 	source_show_state(m);
-	news_tell(m, SESSION_CONNECTING);
+	if (!m->prefill)
+		news_tell(m, SESSION_CONNECTING);
 	connect_begin(m);
 }
 
@@ -183,8 +189,8 @@ void source_connect_again(struct move *m)
 	connect_begin(m);
 }
 
-/* Begins an attempt: with R2's random id, and the row's epoch, which prepare will compare (R3). */
-static void source_begin(struct move *m, enum move_state from, uint64_t row_epoch)
+/* With R2's random id, and the row's epoch, which prepare will compare (R3). */
+void source_begin(struct move *m, enum move_state from, uint64_t row_epoch)
 {
 	m->k = (struct ramp_attempt){.source_id = ramp_random64()};
 	m->epoch = 0;
@@ -194,14 +200,15 @@ static void source_begin(struct move *m, enum move_state from, uint64_t row_epoc
 	m->source.not_yet_ms = 0;
 	m->source.times = (struct move_times){.from_us = clock_us()};
 	m->aborting.then_again = m->source.got_taken = m->source.got_refused =
-		m->source.sent_transfer = m->source.got_in_progress = false;
+		m->source.sent_transfer = m->source.got_in_progress = m->source.joined = false;
 	m->source.attempts++;
 	trace_source(m, m->request && m->request->spec.step);
 	seg_set_leaving(m->seg,
 			true); /* before programs that hold it by passthrough are looked for */
 	move_go(m, from, S_CHECKING);
 	source_show_state(m);
-	if (!m->request || !m->request->spec.in_steps) /* else when it is to leave (departure.c) */
+	/* In steps: when it is to leave (departure.c). A prefill: when a request joins it. */
+	if (!m->prefill && (!m->request || !m->request->spec.in_steps))
 		news_ask(m);
 	move_work(m, check_work, checked);
 }
@@ -267,11 +274,15 @@ void source_prepare_late(struct move *m)
 	struct move_request *req = m->request;
 
 	m->request = NULL;
-	transfers_count(t, &t->status.failed);
 	source_say_close(m);
 	if (!m->source.fail_code)
 		source_fail(m, EBUSY, "an earlier move of it is given up first");
-	news_tell(m, SESSION_FAILED);
+	if (m->prefill) {
+		t->hooks->prefill_over(m);
+	} else {
+		transfers_count(t, &t->status.failed);
+		news_tell(m, SESSION_FAILED);
+	}
 	move_end(m);
 	move_look(t, id); /* begins the abort, for which the request then waits */
 	if (req)

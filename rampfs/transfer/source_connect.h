@@ -9,6 +9,8 @@
 /* Begins a move for `req`, which is answered whatever happens. Takes the reference `seg`. */
 void source_start(struct transfers *t, struct move_request *req, const struct segment_row *row,
 		  struct seg *seg);
+/* Begins an attempt of a move whose mode and target are set, from MOVE_NEW or the state `from`. */
+void source_begin(struct move *m, enum move_state from, uint64_t row_epoch);
 /* Begins another attempt at the same request, from the state `from`; or answers why not. */
 void source_again(struct move *m, enum move_state from);
 /* S_CONNECTING: ends where the row is MOVING in another attempt. */

@@ -21,8 +21,7 @@
 #include "link_speed.h"
 #include "move_request_core.h"
 
-/* Words may hold another process's name, and stand in lines of status, where two spaces part fields. */
-static void put_words(char *out, size_t cap, const char *words)
+void source_mode_words(char *out, size_t cap, const char *words)
 {
 	char *at = out;
 
@@ -48,7 +47,7 @@ void source_mode_set(struct move *m, enum transfer_mode mode, const char *why, .
 	va_start(ap, why);
 	vsnprintf(words, sizeof(words), why, ap);
 	va_end(ap);
-	put_words(s->why, sizeof(s->why), words);
+	source_mode_words(s->why, sizeof(s->why), words);
 	s->mode = mode;
 	s->copy_mode = mode == TRANSFER_COPY;
 	s->precopy_mode = mode == TRANSFER_PRECOPY;
@@ -64,7 +63,7 @@ void source_mode_add(struct move *m, const char *how)
 	char words[2 * sizeof(s->why)];
 
 	snprintf(words, sizeof(words), "%s; %s", s->why, how);
-	put_words(s->why, sizeof(s->why), words);
+	source_mode_words(s->why, sizeof(s->why), words);
 	choose(m);
 }
 

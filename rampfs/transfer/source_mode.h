@@ -20,4 +20,7 @@ __attribute__((format(printf, 3, 4))) void source_mode_set(struct move *m, enum 
 /* Adds to the words how it turned out. */
 void source_mode_add(struct move *m, const char *how);
 
+/* Writes words for a line of status: they may hold a process's name, and two spaces part fields there. */
+void source_mode_words(char *out, size_t cap, const char *words);
+
 #endif

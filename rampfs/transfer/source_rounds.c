@@ -12,6 +12,8 @@
  * How it fails: as S_CONNECTING does, since nothing is proposed before the rounds are over: the watch
  * ends, keys are withdrawn, the request is answered. A later life of the source knows of no rounds; its
  * TRANSFER is refused by a target that has read ahead and not taken k.
+ *
+ * Rounds for which no request waits have no end of their own: source_prefill.c.
  */
 #include "source_rounds.h"
 
@@ -36,9 +38,10 @@
 #define ROUND_AGAIN_MS 1000u /* ROUND is repeated */
 #define TOO_LONG       "a pre-copy would take longer than the request waits"
 #define SILENT_MS      5000u
-#define ENOUGH_PAGES   1024u /* 4 MiB: to read less takes no longer than the hand-over */
-#define LESS_PERCENT   80u   /* of the round before; two in a row that leave more are enough */
-#define HALF_PERCENT   50u   /* of the data; one that leaves more is enough */
+#define PREFILL_MS     30000u /* ... of a prefill, which goes behind all else */
+#define ENOUGH_PAGES   1024u  /* 4 MiB: to read less takes no longer than the hand-over */
+#define LESS_PERCENT   80u    /* of the round before; two in a row that leave more are enough */
+#define HALF_PERCENT   50u    /* of the data; one that leaves more is enough */
 
 static void stopped(struct move *m)
 {
@@ -75,8 +78,7 @@ static void leave(struct move *m, const char *why)
 
 /* ---- rounds ------------------------------------------------------------------------------------ */
 
-/* A worker has returned. False: the rounds are over, for what it found, or for a cancel. */
-static bool goes_on(struct move *m)
+bool source_rounds_go_on(struct move *m)
 {
 	if (m->work_rc == -EBUSY && m->source.by_auto && !m->source.fail_code &&
 	    !atomic_load(&m->cancelled) && !m->t->closing) {
@@ -100,13 +102,22 @@ static void tick_again(struct move *m)
 	move_tick_in(m, left_ms < ROUND_AGAIN_MS ? (uint32_t)left_ms + 1 : ROUND_AGAIN_MS);
 }
 
-static void round_ask(struct move *m)
+void source_rounds_ask_again(struct move *m)
 {
 	m->heard_ms = clock_ms();
-	m->source.rounds->done = 0;
-	m->source.rounds->asked_us = clock_us();
+	if (m->source.joined)
+		rounds_say_prefill(m);
 	rounds_send(m);
 	tick_again(m);
+}
+
+static void round_ask(struct move *m)
+{
+	m->source.rounds->done = 0;
+	m->source.rounds->asked_us = clock_us();
+	source_rounds_ask_again(m);
+	if (m->prefill)
+		m->t->hooks->prefill_note(m);
 }
 
 static void begin_work(struct move *m)
@@ -118,7 +129,7 @@ static void begin_work(struct move *m)
 
 static void begun(struct move *m)
 {
-	if (goes_on(m))
+	if (source_rounds_go_on(m))
 		round_ask(m);
 }
 
@@ -144,7 +155,7 @@ void source_rounds_watched(struct move *m)
 	move_work(m, begin_work, begun);
 }
 
-static void look_work(struct move *m)
+void source_rounds_look_work(struct move *m)
 {
 	m->work_rc = rounds_look(m);
 }
@@ -157,12 +168,13 @@ static bool is_too_long(const struct move *m, uint64_t pages)
 }
 
 /* Whether programs store faster than rounds read. One store makes a whole huge page count, until that is split: the
-   first round says nothing then. */
+   first round says nothing then; nor does that of a prefill, which was read long ago. */
 static bool is_flat_out(const struct move *m, uint64_t pages)
 {
 	const struct source_rounds *r = m->source.rounds;
 
-	return pages * 100 > r->data * HALF_PERCENT && !r->split && (r->round || seg_small(m->seg));
+	return pages * 100 > r->data * HALF_PERCENT && !r->split &&
+	       (r->round != r->first || (!m->source.joined && seg_small(m->seg)));
 }
 
 /* Says why another round would cost more than it brings; NULL: it would not. Mode auto has no use for a second one
@@ -174,7 +186,7 @@ static const char *enough(const struct move *m, uint64_t pages)
 	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
 	if (pages <= ENOUGH_PAGES)
 		return "little is left";
-	if (r->round + 1 >= m->source.max_rounds)
+	if (r->round - r->first + 1 >= m->source.max_rounds)
 		return "there may be no more";
 	if (r->stuck >= (m->source.by_auto ? 1 : 2))
 		return "programs store as fast as pages are sent";
@@ -227,13 +239,20 @@ void source_rounds_over(struct move *m)
 	source_prepare(m);
 }
 
+void source_rounds_next(struct move *m, uint64_t pages)
+{
+	m->source.rounds->pages = pages;
+	rounds_next(m);
+	round_ask(m);
+}
+
 static void looked(struct move *m)
 {
 	struct source_rounds *r = m->source.rounds;
 	const char *over;
 	uint64_t pages;
 
-	if (!goes_on(m))
+	if (!source_rounds_go_on(m))
 		return;
 	pages = rounds_left(m);
 	over = enough(m, pages);
@@ -245,9 +264,7 @@ static void looked(struct move *m)
 		source_rounds_over(m);
 		return;
 	}
-	r->pages = pages;
-	rounds_next(m);
-	round_ask(m);
+	source_rounds_next(m, pages);
 }
 
 static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
@@ -259,14 +276,20 @@ static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 	if (!move_decoded(body, proto_get_round(body, &msg)))
 		return;
 	m = move_for(arg, from, msg.id, msg.k);
+	if (m && m->state == S_RESTING)
+		m->heard_ms = clock_ms();
 	if (!m || m->t->closing || m->state != S_ROUNDS || m->working ||
 	    incarnation != m->peer_inc || msg.round != m->source.rounds->round)
 		return;
 	trace_step(m->trace, "a round is read");
-	if (!m->limit_bytes_s)
+	if (m->prefill) {
+		m->t->hooks->prefill_read(m);
+		return;
+	}
+	if (!m->limit_bytes_s && !m->source.joined)
 		link_note(m->t, m->peer, m->source.rounds->pages * RAMP_PAGE_BYTES,
 			  clock_us() - m->source.rounds->asked_us);
-	move_work(m, look_work, looked);
+	move_work(m, source_rounds_look_work, looked);
 }
 
 void source_rounds_heard(struct move *m, uint64_t done_pages)
@@ -277,6 +300,8 @@ void source_rounds_heard(struct move *m, uint64_t done_pages)
 		return;
 	r->done = done_pages;
 	m->heard_ms = clock_ms();
+	if (m->prefill)
+		m->t->hooks->prefill_note(m);
 	if (source_mode_left_ms(m) == 0)
 		leave(m, TOO_LONG);
 }
@@ -294,11 +319,14 @@ void source_rounds_refused(struct move *m)
 
 void source_rounds_tick(struct move *m)
 {
+	bool behind = m->prefill && peer_up(m->t->peers, m->peer);
+	uint32_t silent_ms = behind ? PREFILL_MS : SILENT_MS;
+
 	if (m->t->closing)
 		return;
-	if (clock_ms() - m->heard_ms >= SILENT_MS) {
+	if (clock_ms() - m->heard_ms >= silent_ms) {
 		source_fail(m, EHOSTUNREACH, "node %s has read no page for %u s", m->peer_name,
-			    SILENT_MS / 1000);
+			    silent_ms / 1000);
 		source_rounds_stop(m);
 		return;
 	}
@@ -306,6 +334,8 @@ void source_rounds_tick(struct move *m)
 		leave(m, TOO_LONG);
 		return;
 	}
+	if (m->source.joined)
+		rounds_say_prefill(m); /* the target could not listen while a worker had it */
 	rounds_send(m);
 	tick_again(m);
 }

@@ -21,6 +21,17 @@ void source_rounds_stop(struct move *m);
 void source_rounds_tick(struct move *m);
 /* S_WEIGHING, S_ROUNDS: the row has changed, perhaps. */
 void source_rounds_look(struct move *m);
+
+/* ---- of a prefill (source_prefill.c) --------------------------------------------------------- */
+
+/* A worker has returned. False: the rounds are over, for what it found, or for a cancel. */
+bool source_rounds_go_on(struct move *m);
+/* Looks which pages were stored into: for move_work, with what follows. */
+void source_rounds_look_work(struct move *m);
+/* S_ROUNDS: sends the ROUND again. */
+void source_rounds_ask_again(struct move *m);
+/* S_ROUNDS: asks for the next round, of what the last look has found. */
+void source_rounds_next(struct move *m, uint64_t pages);
 void source_rounds_listen(struct transfers *t);
 
 #endif

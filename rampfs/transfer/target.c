@@ -113,6 +113,9 @@ static void target_take(struct move *m, const struct msg_transfer *tr)
 	bool as_listed = m->state == T_COPYING || (tr->unchanged && tr->size == m->size);
 
 	trace_step(m->trace, "TRANSFER has come");
+	if (m->prefill) /* PREFILL has not come through: its limit is not this pull's */
+		m->limit_bytes_s = 0;
+	m->prefill = false;
 	m->epoch = tr->epoch;
 	m->size = tr->size;
 	m->unchanged = tr->unchanged;

@@ -10,12 +10,14 @@
 #include "target_reserve.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "memory/pages.h"
 #include "memory/reserve.h"
 
@@ -23,9 +25,10 @@
 #include "news.h"
 #include "traces.h"
 
-#define AWAY_MS	    1000u  /* a reservation whose source hung up: our tables may be behind */
-#define RESERVED_MS 30000u /* a reservation whose TRANSFER does not come */
-#define FREEZE_MS   1000u  /* for the daemon's own reads and writes under way */
+#define AWAY_MS	       1000u  /* a reservation whose source hung up: our tables may be behind */
+#define RESERVED_MS    30000u /* a reservation whose TRANSFER does not come */
+#define FREEZE_MS      1000u  /* for the daemon's own reads and writes under way */
+#define PREFILL_LEAVES 16u    /* that part of the store */
 
 __attribute__((format(printf, 5, 6))) static void refuse_send(struct transfers *t, ramp_node_t to,
 							      const struct msg_connect *c, int code,
@@ -84,13 +87,40 @@ static void reserve_work(struct move *m)
 	m->work_rc = rc;
 }
 
+static void drop_prefill(struct move *m);
+
+/* Drops a prefill, since no program here or there waits for it, unless one is being dropped. False: there is
+   none. */
+static bool make_room(struct transfers *t)
+{
+	struct move *m, *found = NULL;
+
+	for (size_t i = 0; i < MOVE_BUCKETS; i++)
+		LIST_FOREACH (m, &t->moves[i], link) {
+			if (!m->prefill || m->state < T_RESERVED)
+				continue;
+			if (m->state == T_DROPPING || atomic_load(&m->cancelled))
+				return true;
+			if (target_is_reserved(m))
+				found = m;
+		}
+	if (!found)
+		return false;
+	log_info("segment %" PRIu64 ": its prefill makes room here", found->id);
+	drop_prefill(found);
+	return true;
+}
+
 /* R2: a new random ticket for each attempt. */
 static void reserved(struct move *m)
 {
 	struct msg_connect c = {.id = m->id, .source_id = m->k.source_id};
 
 	if (m->work_rc) {
-		refuse_send(m->t, m->peer, &c, -m->work_rc, "%s", m->work_err.text);
+		if (m->work_rc == -ENOSPC && !m->prefill && make_room(m->t))
+			refuse_send(m->t, m->peer, &c, EAGAIN, "no room yet: a prefill makes some");
+		else
+			refuse_send(m->t, m->peer, &c, -m->work_rc, "%s", m->work_err.text);
 		if (m->seg)
 			target_drop(m);
 		else
@@ -106,7 +136,8 @@ static void reserved(struct move *m)
 	move_go(m, T_RESERVING, T_RESERVED);
 	trace_step(m->trace, "ACCEPT goes out");
 	accept_send(m);
-	m->demand_only |= news_coming(m);
+	if (!m->prefill)
+		m->demand_only |= news_coming(m);
 }
 
 bool target_is_reserved(const struct move *m)
@@ -121,6 +152,13 @@ static void drop_reservation(struct move *m)
 		atomic_store(&m->cancelled, true);
 	else
 		target_drop(m);
+}
+
+/* The source is told, so that no request joins it any more. */
+static void drop_prefill(struct move *m)
+{
+	move_send_verdict(m->t, m->peer, PROTO_REFUSED, m->id, m->k, m->epoch);
+	drop_reservation(m);
 }
 
 /* Answers CONNECT for a segment that has a move here already. */
@@ -160,6 +198,7 @@ static void connect_new(struct transfers *t, ramp_node_t from, struct msg_connec
 	m->size = c->size;
 	m->slack_bytes = c->slack_bytes;
 	m->demand_only = c->demand_only;
+	m->prefill = c->prefill;
 	m->limit_bytes_s = c->limit_bytes_s;
 	m->batch = c->batch;
 	m->wants_progress = c->progress;
@@ -186,6 +225,19 @@ static uint64_t bytes_of(const struct msg_connect *c)
 	for (uint32_t i = 0; i < c->n_ranges; i++)
 		bytes += c->ranges[i].len;
 	return bytes;
+}
+
+static bool leaves_room(struct transfers *t, uint64_t bytes, unsigned part)
+{
+	struct store_space space;
+
+	store_space(t->store, &space);
+	return space.free_bytes >= bytes && space.free_bytes - bytes >= space.capacity_bytes / part;
+}
+
+bool target_may_keep_prefill(struct transfers *t)
+{
+	return leaves_room(t, 0, 2 * PREFILL_LEAVES);
 }
 
 /* R1: this node takes part, and the source is the incarnation that it names (target_on_connect).
@@ -220,6 +272,11 @@ static void do_connect(struct transfers *t, ramp_node_t from, struct msg_connect
 	}
 	if (store_will_have_memory(t->store, bytes_of(c))) {
 		refuse_send(t, from, c, EINPROGRESS, "unlinked segments there are not freed yet");
+		return;
+	}
+	if (c->prefill && !leaves_room(t, bytes_of(c), PREFILL_LEAVES)) {
+		refuse_send(t, from, c, ENOSPC,
+			    "too little room would be left for programs (a sixteenth)");
 		return;
 	}
 	connect_new(t, from, c);
@@ -285,6 +342,12 @@ void target_drop(struct move *m)
 void target_drop_again(struct move *m)
 {
 	move_work(m, drop_work, dropped);
+}
+
+void target_drop_prefill(struct move *m)
+{
+	if (m->prefill && target_is_reserved(m))
+		drop_prefill(m);
 }
 
 void target_release(struct move *m)

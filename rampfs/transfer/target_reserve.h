@@ -12,6 +12,10 @@ bool target_is_reserved(const struct move *m);
 void target_drop(struct move *m);
 /* T_DROPPING: tries again. */
 void target_drop_again(struct move *m);
+/* Drops it where it is a prefill. */
+void target_drop_prefill(struct move *m);
+/* Whether enough of the store is free beside prefills. */
+bool target_may_keep_prefill(struct transfers *t);
 /* The daemon ends: drops a segment that is only reserved, which would hold its room until the next
    daemon. */
 void target_release(struct move *m);

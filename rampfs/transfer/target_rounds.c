@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,6 +25,7 @@
 #include "memory/pages.h"
 
 #include "move_message.h"
+#include "news.h"
 #include "target_pull.h"
 #include "target_reserve.h"
 
@@ -180,6 +182,47 @@ static void round_begin(struct move *m, const struct msg_round *msg)
 	move_work(m, round_work, round_done);
 }
 
+/* ---- PREFILL -------------------------------------------------------------------------------- */
+
+/* The pull of the round continues under another limit. */
+static void again_work(struct move *m)
+{
+	end_work(m);
+	m->target.has_every_page = pages_missing(m->seg) == 0;
+	if (m->target.has_every_page)
+		return;
+	m->target.pull_said_done = false;
+	m->work_rc = target_begin_pull(m);
+	m->target.pull_begun = !m->work_rc;
+}
+
+/* Ignored while a worker has the move: the source says it again. */
+static void on_prefill(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
+		       struct wire_r *body)
+{
+	struct msg_prefill msg;
+	struct move *m;
+	bool joined, other;
+
+	(void)incarnation;
+	if (!move_decoded(body, proto_get_prefill(body, &msg)))
+		return;
+	m = move_for(arg, from, msg.id, msg.k);
+	if (!m || m->state != T_ROUNDS || m->working)
+		return;
+	joined = m->prefill && !msg.prefill;
+	other = m->limit_bytes_s != msg.limit_bytes_s || m->batch != msg.batch;
+	m->prefill = msg.prefill;
+	m->wants_progress = msg.progress;
+	m->limit_bytes_s = msg.limit_bytes_s;
+	m->batch = msg.batch;
+	memcpy(m->name, msg.name, sizeof(m->name));
+	if (joined)
+		m->demand_only |= news_coming(m);
+	if (other && m->target.pull_begun && !m->target.has_every_page)
+		move_work(m, again_work, round_done);
+}
+
 static void on_round(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 		     struct wire_r *body)
 {
@@ -253,6 +296,11 @@ void target_rounds_tick(struct move *m)
 		target_drop(m);
 		return;
 	}
+	if (m->prefill && !target_may_keep_prefill(m->t)) {
+		log_info("segment %" PRIu64 ": its prefill makes room here", m->id);
+		refuse(m);
+		return;
+	}
 	if (!m->target.has_every_page)
 		target_send_pulled(m);
 	move_tick_in(m, PULLED_MS);
@@ -283,4 +331,5 @@ void target_rounds_listen(struct transfers *t)
 {
 	peers_on(t->peers, PROTO_STORED, on_stored, t);
 	peers_on(t->peers, PROTO_ROUND, on_round, t);
+	peers_on(t->peers, PROTO_PREFILL, on_prefill, t);
 }

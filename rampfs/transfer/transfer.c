@@ -27,10 +27,12 @@
 #include "move_request.h"
 #include "move_request_peer.h"
 #include "move_request_remote.h"
+#include "prefill.h"
 #include "registration.h"
 #include "rounds.h"
 #include "source.h"
 #include "source_connect.h"
+#include "source_prefill.h"
 #include "source_rounds.h"
 #include "target.h"
 #include "target_pull.h"
@@ -61,9 +63,11 @@ static void rows_changed(void *arg)
 		if (ids[i] == 0) {
 			registration_look(t);
 			registration_scan(t);
+			prefills_try(t, 0);
 		} else {
 			move_look(t, ids[i]);
 			move_requests_look(t, ids[i]);
+			prefill_look(t, ids[i]);
 		}
 	}
 	free(ids);
@@ -98,6 +102,13 @@ static void program_answered(void *arg, ramp_segment_t id)
 	transfers_row_changed(arg, id);
 }
 
+/* No move is left. */
+static void move_has_ended(struct transfers *t, ramp_segment_t id)
+{
+	move_requests_look(t, id);
+	prefill_look(t, id);
+}
+
 struct event {
 	struct transfers *t;
 	ramp_segment_t id;
@@ -116,6 +127,23 @@ static struct event *event_new(struct transfers *t)
 	transfers_get(t);
 	e->t = t;
 	return e;
+}
+
+static void attributes_changed(void *arg)
+{
+	struct event *e = arg;
+
+	prefill_look(e->t, e->id);
+	transfers_put(e->t);
+	free(e);
+}
+
+void transfers_attributes_changed(struct transfers *t, ramp_segment_t id)
+{
+	struct event *e = event_new(t);
+
+	e->id = id;
+	loop_post(t->loop, attributes_changed, e);
 }
 
 /* A node that is connected again gets at once what a timer would repeat. A source that hung up, or
@@ -173,6 +201,8 @@ static void peer_changed(void *arg)
 		move_requests_peer_up(t, e->node);
 	else if (t->started && !t->closing)
 		move_requests_peer_down(t, e->node);
+	if (e->up)
+		prefills_try(t, e->node);
 	free(e);
 	transfers_put(t);
 }
@@ -216,10 +246,14 @@ void transfers_pull_finished(void *transfers, ramp_segment_t id, const struct pu
 static const struct transfer_hooks hooks = {
 	.look = dispatch_look,
 	.tick = dispatch_tick,
-	.ended = move_requests_look,
+	.ended = move_has_ended,
 	.request_begin = move_request_begin,
 	.request_tick = move_request_tick,
 	.admit = move_requests_admit,
+	.prefill_look = prefill_look,
+	.prefill_read = source_prefill_read,
+	.prefill_note = prefill_note,
+	.prefill_over = prefill_over,
 };
 
 static void free_timer(uv_handle_t *handle)
@@ -310,11 +344,14 @@ void transfers_refuse_new(struct transfers *t)
 	struct move *m, *next;
 
 	t->take_no_more = true;
+	prefills_end(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
 		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
 			next = LIST_NEXT(m, link);
 			if (m->state == S_CONNECTED || m->state == S_PREPARED)
 				source_cancel(m, EINTR, "its node is being unmounted");
+			else if (m->prefill && m->state >= T_RESERVED)
+				target_drop_prefill(m);
 			else if (m->state >= T_RESERVING && m->state <= T_TAKEN)
 				target_prefetch(m);
 			else if (m->state == S_LEFT && m->source.row_shows_target)
@@ -358,6 +395,7 @@ void transfers_close(struct transfers *t)
 	while (t->jobs)
 		uv_run(loop_uv(t->loop), UV_RUN_ONCE);
 	give_back_close(t);
+	prefills_close(t);
 	collapses_close(t);
 	traces_close(t);
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
@@ -436,6 +474,9 @@ void transfers_each(struct transfers *t, void (*fn)(void *arg, const struct tran
 	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
 		LIST_FOREACH (m, &t->moves[i], link) {
 			bool target = m->state >= T_RESERVING;
+
+			if (m->prefill && !target)
+				continue; /* transfers_prefill */
 			struct transfer_row row = {
 				.id = m->id,
 				.from = target ? m->peer : t->self,

@@ -42,8 +42,9 @@ struct transfers_config {
 	bool rollback_auto; /* mount option rollback=auto */
 	/* Of moves of this node's segments, where neither request nor segment says it: mount option mode=. */
 	enum transfer_mode mode;
-	uint32_t quiesce_ms;	/* for programs that are asked to let go; 0: 1000 */
-	uint64_t limit_bytes_s; /* of what is sent ahead of need (mount option limit); 0: none */
+	uint32_t quiesce_ms;	  /* for programs that are asked to let go; 0: 1000 */
+	uint64_t limit_bytes_s;	  /* of what is sent ahead of need (mount option limit); 0: none */
+	uint32_t prefill_rest_ms; /* of a prefill between two looks, at least; 0: 1000 */
 	/* Reads the name that is noted beside a segment's bytes, "" where there is none; or NULL. */
 	void (*noted_name)(struct seg *seg, char name[RAMP_NAME_MAX + 1]);
 };
@@ -75,6 +76,8 @@ void transfers_free(struct transfers *transfers);
 /* Wiring, called by the daemon's callbacks: a row changed (meta; not its attributes alone), a peer
    connected or hung up. */
 void transfers_row_changed(struct transfers *transfers, ramp_segment_t id);
+/* ... only its attributes. */
+void transfers_attributes_changed(struct transfers *transfers, ramp_segment_t id);
 void transfers_peer_changed(struct transfers *transfers, ramp_node_t node,
 			    ramp_incarnation_t incarnation, bool up);
 
@@ -149,6 +152,21 @@ bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id);
 /* Fills the figures that this node knows of the segment's last hand-over. False: none. Any
    thread. */
 bool transfers_figures(struct transfers *transfers, ramp_segment_t id, struct msg_figures *out);
+
+/* The state of a segment's user.ramp.prefill, at the node that owns it. */
+struct transfer_prefill {
+	ramp_node_t node;
+	/* "filling": not all of it has been there yet; "keeping"; "waiting": for `why`, until it is tried
+	   again in again_ms; "here": the node owns it */
+	const char *state;
+	uint64_t have_bytes,
+		behind_bytes;	     /* at the node; still to be read there, by the last look */
+	uint64_t since_ms, again_ms; /* in that state; 0: by an event, or now */
+	char why[192];
+};
+/* False: there is nothing to tell here. Any thread. */
+bool transfers_prefill(struct transfers *transfers, ramp_segment_t id,
+		       struct transfer_prefill *out);
 
 struct transfer_row {
 	ramp_segment_t id;

@@ -28,6 +28,7 @@ struct giving;
 struct figures;
 struct tracing;
 struct tool_pulling;
+struct prefill;
 
 /* Calls from the ground up; set by transfers_open, never NULL. */
 struct transfer_hooks {
@@ -43,6 +44,13 @@ struct transfer_hooks {
 	void (*admit)(struct transfers *t);
 	/* A request's timer has run out (move_request.c). */
 	void (*request_tick)(struct move_request *req);
+	/* The segment's row may want a prefill, or want none any more (prefill.c). */
+	void (*prefill_look)(struct transfers *t, ramp_segment_t id);
+	/* The target has read a prefill's round (source_prefill.c). */
+	void (*prefill_read)(struct move *m);
+	/* A prefill has come further, or ends: source.fail_text says why (prefill.c). */
+	void (*prefill_note)(struct move *m);
+	void (*prefill_over)(struct move *m);
 };
 
 /* The last answers to other nodes: a request that is repeated gets its answer again. */
@@ -96,6 +104,7 @@ struct transfers {
 	LIST_HEAD(, move_request) requests_of[MOVE_BUCKETS]; /* the same, by segment */
 	struct pair pairs[PAIRS_MAX];
 	bool admitting;			    /* hooks->admit is posted */
+	LIST_HEAD(, prefill) prefills;	    /* prefill.c; changed under `lock` */
 	LIST_HEAD(, giving) givings;	    /* give_back.c */
 	struct answered answered[ANSWERED]; /* by move_request_peer.c */
 	size_t n_answered;

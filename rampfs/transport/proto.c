@@ -124,6 +124,7 @@ void proto_put_connect(struct wire_w *w, const struct msg_connect *m)
 	put_bool(w, m->demand_only);
 	put_bool(w, m->progress);
 	put_bool(w, m->trace);
+	put_bool(w, m->prefill);
 	wire_put_u64(w, m->limit_bytes_s);
 	wire_put_u64(w, m->batch);
 	wire_put_str(w, m->name);
@@ -177,6 +178,7 @@ int proto_get_connect(struct wire_r *r, struct msg_connect *m)
 	m->demand_only = get_bool(r);
 	m->progress = get_bool(r);
 	m->trace = get_bool(r);
+	m->prefill = get_bool(r);
 	m->limit_bytes_s = wire_get_u64(r);
 	m->batch = wire_get_u64(r);
 	get_name(r, m->name);
@@ -312,6 +314,31 @@ int proto_get_round(struct wire_r *r, struct msg_round *m)
 	m->round = wire_get_u32(r);
 	m->parts = wire_get_u32(r);
 	m->size = get_size(r);
+	return done(r);
+}
+
+void proto_put_prefill(struct wire_w *w, const struct msg_prefill *m)
+{
+	put_version(w);
+	wire_put_u64(w, m->id);
+	put_k(w, m->k);
+	put_bool(w, m->prefill);
+	put_bool(w, m->progress);
+	wire_put_u64(w, m->limit_bytes_s);
+	wire_put_u64(w, m->batch);
+	wire_put_str(w, m->name);
+}
+
+int proto_get_prefill(struct wire_r *r, struct msg_prefill *m)
+{
+	get_version(r);
+	m->id = get_id(r);
+	m->k = get_k(r);
+	m->prefill = get_bool(r);
+	m->progress = get_bool(r);
+	m->limit_bytes_s = wire_get_u64(r);
+	m->batch = wire_get_u64(r);
+	get_name(r, m->name);
 	return done(r);
 }
 

@@ -45,6 +45,8 @@ enum proto_type {
 	PROTO_LIMIT = 0x1f, /* both ways, at each connection: how much the sender sends ahead */
 	PROTO_ROUND_READ = 0x1d, /* T -> S: T has all pages as they were in that round, or later */
 	PROTO_FIGURES = 0x1e, /* both ways, and S -> requester: what is measured of a hand-over */
+	PROTO_PREFILL =
+		0x24, /* S -> T, pre-copy: whether a request waits for it by now, and its limit */
 
 	PROTO_MIGRATE = 0x20,  /* requester -> S: move it */
 	PROTO_ANSWER = 0x21,   /* S -> requester, once */
@@ -76,6 +78,7 @@ struct msg_connect {
 	uint64_t size, slack_bytes;
 	ramp_incarnation_t src_inc;
 	bool demand_only, progress, trace;
+	bool prefill;		       /* no request waits for it (user.ramp.prefill) */
 	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
 	char name[RAMP_NAME_MAX + 1];  /* in the target's directory */
 	uint32_t n_ranges;	       /* populated, in order, apart, none beyond size's page */
@@ -126,6 +129,14 @@ struct msg_round {
 	struct ramp_attempt k;
 	uint32_t round, parts; /* how many STOREDs came before it */
 	uint64_t size;
+};
+
+struct msg_prefill {
+	ramp_segment_t id;
+	struct ramp_attempt k;
+	bool prefill, progress; /* as in CONNECT */
+	uint64_t limit_bytes_s, batch;
+	char name[RAMP_NAME_MAX + 1]; /* that it will have at T */
 };
 
 /* TAKEN, REFUSED, CLOSE, COPIED, LISTED. */
@@ -244,6 +255,8 @@ void proto_put_stored(struct wire_w *w, const struct msg_stored *m);
 int proto_get_stored(struct wire_r *r, struct msg_stored *m);
 void proto_put_round(struct wire_w *w, const struct msg_round *m);
 int proto_get_round(struct wire_r *r, struct msg_round *m);
+void proto_put_prefill(struct wire_w *w, const struct msg_prefill *m);
+int proto_get_prefill(struct wire_r *r, struct msg_prefill *m);
 void proto_put_verdict(struct wire_w *w, const struct msg_verdict *m);
 int proto_get_verdict(struct wire_r *r, struct msg_verdict *m);
 void proto_put_limit(struct wire_w *w, const struct msg_limit *m);

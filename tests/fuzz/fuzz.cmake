@@ -72,7 +72,7 @@ rampfs_fuzz(dump ${journal} meta/command.c ${raft})
 rampfs_fuzz(journal ${replica} ${journal} meta/command.c ${raft})
 rampfs_fuzz(handover rampfs/mount/handover.c)
 rampfs_fuzz(xattr rampfs/mount/ops_xattr.c rampfs/mount/ops_alloc.c rampfs/mount/facts.c libramp/base/transfer_mode.c
-  libramp/base/visible.c ${memory})
+  libramp/base/visible.c libramp/base/rate.c libramp/base/size.c ${memory})
 rampfs_fuzz(hello ${t}/hello.c ${t}/hello_io.c ${t}/stream.c libramp/base/hmac.c)
 rampfs_fuzz(join ${t}/peers/join.c ${t}/hello.c ${t}/hello_io.c ${t}/stream.c mkfs.rampfs/plan.c
   libramp/base/statedir.c libramp/base/config.c libramp/base/size.c libramp/base/hmac.c)

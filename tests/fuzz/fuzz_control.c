@@ -177,8 +177,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(void)
 {
 	uint8_t bytes[700] = {0};
-	struct msg_connect connect = {4097, 7,	   3, 16384, 4096,    9, true,
-				      true, false, 0, 0,     "cache", 0, NULL};
+	struct msg_connect connect = {4097,  7,	    3, 16384, 4096,    9, true, true,
+				      false, false, 0, 0,     "cache", 0, NULL};
 	struct wire_w w;
 	size_t at;
 

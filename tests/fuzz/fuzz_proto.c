@@ -30,6 +30,7 @@ static uint8_t again[PROTO_SMALL_BYTES + PROTO_RANGES_MAX * 16];
 	DO(PROTO_CLOCKED, clocked)                                                                 \
 	DO(PROTO_STORED, stored)                                                                   \
 	DO(PROTO_ROUND, round)                                                                     \
+	DO(PROTO_PREFILL, prefill)                                                                 \
 	DO(PROTO_STEP, step)
 
 #define BACK(type, name)                                                                           \
@@ -151,7 +152,7 @@ static void seed_verbs(void)
 void fuzz_seeds(void)
 {
 	struct msg_range ranges[] = {{0, 4096}, {8192, 8192}};
-	struct msg_connect connect = {4097, 7,	  3,	   16384, 4096,	   9, true,
+	struct msg_connect connect = {4097, 7,	  3,	   16384, 4096,	   9, true,  true,
 				      true, true, 2 << 20, 11,	  "cache", 2, ranges};
 	struct msg_accept accept = {4097, 7, 8, 10};
 	struct msg_refuse refuse = {4097, 7, 28, "no room"};
@@ -172,6 +173,7 @@ void fuzz_seeds(void)
 	struct msg_clocked clocked = {7, 8, 9, 10, 1, true};
 	struct msg_stored stored = {4097, K, 2, 0, 4096, {1, 2}};
 	struct msg_round round = {4097, K, 2, 1, 16384};
+	struct msg_prefill prefill = {4097, K, true, false, 64 << 20, 11, "cache"};
 	struct msg_step step = {7, 2, UINT64_MAX, 9, "TAKEN is recorded and sent"};
 	struct wire_w w;
 

@@ -59,7 +59,8 @@ int fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
 int meta_segment(struct meta *meta, ramp_segment_t id, struct segment_row *row)
 {
 	(void)meta;
-	*row = (struct segment_row){.id = id, .node = 1, .epoch = 3, .pages = row_kind};
+	*row = (struct segment_row){
+		.id = id, .node = 1, .epoch = 3, .pages = row_kind, .prefill = row_kind & 16};
 	if (row_kind & 1)
 		row->extent_addr = row->extent_len = UINT64_C(1) << 45;
 	return row_kind == 255 ? -ENOENT : 0;
@@ -70,6 +71,18 @@ int meta_node(struct meta *meta, ramp_node_t node, struct node_row *row)
 	(void)meta;
 	*row = (struct node_row){.node = node, .name = "a"};
 	return 0;
+}
+
+int meta_node_by_name(struct meta *meta, const char *name, struct node_row *row)
+{
+	(void)meta;
+	fuzz_rule(strlen(name) < 128);
+	*row = (struct node_row){.node = name[0] ? (unsigned char)name[0] : 1};
+	if (name[0] == 'r')
+		row->role = NODE_REMOVED;
+	if (name[0] == 'l')
+		row->node = UINT32_MAX;
+	return name[0] == 'x' ? -ENOENT : 0;
 }
 
 void meta_arena(struct meta *meta, uint64_t *addr, uint64_t *len)
@@ -111,6 +124,14 @@ bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id)
 {
 	(void)transfers;
 	(void)id;
+	return row_kind & 8;
+}
+
+bool transfers_prefill(struct transfers *transfers, ramp_segment_t id, struct transfer_prefill *out)
+{
+	(void)transfers;
+	*out = (struct transfer_prefill){.node = 2, .state = "waiting", .since_ms = id};
+	strcpy(out->why, "the node is down");
 	return row_kind & 8;
 }
 
@@ -207,6 +228,10 @@ void propose_change(struct metadata_change *c)
 	case META_SET_MOVE:
 		fuzz_rule(c->command.attr.move <= TRANSFER_MODES);
 		break;
+	case META_SET_PREFILL:
+		fuzz_rule(c->command.attr.prefill <= SEGMENT_PREFILL_NODES);
+		fuzz_rule(c->command.attr.prefill_mib_s <= SEGMENT_PREFILL_MIB_S);
+		break;
 	case META_SET_EXTENT:
 		fuzz_rule(asked >= RAMP_EXTENT_MIN && asked <= ARENA_LEN && !(asked & (asked - 1)));
 		break;
@@ -265,6 +290,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_rule(answers == 4);
 	op_removexattr(REQ, ino, name);
 	fuzz_rule(answers == 5);
+	op_setxattr(REQ, ino, name, value, in.left, XATTR_REPLACE);
+	fuzz_rule(answers == 6);
 	free(value);
 	return 0;
 }
@@ -278,6 +305,8 @@ void fuzz_seeds(void)
 	static const char pages[] = "\0\1user.ramp.pages\0small";
 	static const char map[] = "\0\1user.ramp.mmap\0none";
 	static const char mode[] = "\0\1user.ramp.mode\0precopy";
+	static const char prefill[] = "\0\1user.ramp.prefill\0"
+				      "b 200M";
 	static const char lost[] = "\0\40user.ramp.lost";
 	static const char hint[] = "\0\0user.ramp.hint\0"
 				   "1M 0x10000";
@@ -292,6 +321,7 @@ void fuzz_seeds(void)
 	fuzz_seed("pages", pages, sizeof(pages) - 1);
 	fuzz_seed("mmap", map, sizeof(map) - 1);
 	fuzz_seed("mode", mode, sizeof(mode) - 1);
+	fuzz_seed("prefill", prefill, sizeof(prefill) - 1);
 	fuzz_seed("lost", lost, sizeof(lost) - 1);
 	fuzz_seed("hint", hint, sizeof(hint) - 1);
 	fuzz_seed("addr", addr, sizeof(addr) - 1);

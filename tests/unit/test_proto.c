@@ -36,6 +36,7 @@ static struct msg_connect connect_sample(void)
 		.src_inc = 0x1122334455667788,
 		.demand_only = true,
 		.trace = true,
+		.prefill = true,
 		.limit_bytes_s = 200 << 20,
 		.batch = UINT64_MAX - 1,
 		.n_ranges = 3,
@@ -214,6 +215,30 @@ static int parse_pulled(const uint8_t *bytes, size_t len)
 	if (!rc)
 		ck_assert(m.id == 4711 && m.k.ticket == 6 && m.done_pages == 71 &&
 			  m.all_pages == 100);
+	return rc;
+}
+
+static void build_prefill(struct body *body)
+{
+	struct msg_prefill m = {4711, {5, 6}, true, false, 64 << 20, 11, "x"};
+	struct wire_w w;
+
+	start(&w, body);
+	proto_put_prefill(&w, &m);
+	end(&w, body);
+}
+
+static int parse_prefill(const uint8_t *bytes, size_t len)
+{
+	struct msg_prefill m;
+	struct wire_r r;
+	int rc;
+
+	wire_r_init(&r, bytes, len);
+	rc = proto_get_prefill(&r, &m);
+	if (!rc)
+		ck_assert(m.id == 4711 && m.k.ticket == 6 && m.prefill && !m.progress &&
+			  m.limit_bytes_s == 64 << 20 && m.batch == 11 && strcmp(m.name, "x") == 0);
 	return rc;
 }
 
@@ -489,6 +514,7 @@ static const struct kind kinds[] = {
 	{"TRANSFER", build_transfer, parse_transfer},
 	{"TAKEN, REFUSED, CLOSE", build_verdict, parse_verdict},
 	{"PULLED", build_pulled, parse_pulled},
+	{"PREFILL", build_prefill, parse_prefill},
 	{"FIGURES", build_figures, parse_figures},
 	{"MIGRATE", build_migrate, parse_migrate},
 	{"ANSWER", build_answer, parse_answer},

@@ -1124,6 +1124,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 0, 24);
 	tcase_add_loop_test(tc, a_message_is_lost_doubled_or_late, 30, 39);
 	add_precopy_steps_stories(suite);
+	add_prefill_stories(suite);
 	add_precopy_depart_stories(suite);
 	add_precopy_kill_stories(suite);
 	return suite;

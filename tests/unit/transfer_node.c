@@ -137,6 +137,11 @@ static void look(const struct command *c, struct command_reply *reply)
 	reply->rolled_back = transfers_rolled_back(d.transfers, c->id);
 	transfers_status(d.transfers, &status);
 	reply->failed = status.failed;
+	if (transfers_prefill(d.transfers, c->id, &reply->prefill))
+		snprintf(reply->prefill_state, sizeof(reply->prefill_state), "%s",
+			 reply->prefill.state);
+	if (!transfers_figures(d.transfers, c->id, &reply->figures))
+		reply->figures.id = 0;
 	atomic_store(&world->window_us[d.self], status.window_last_us);
 }
 
@@ -274,6 +279,7 @@ static void open_transfers(struct ramp_err *err)
 		.peers = d.peers,
 		.programs = d.programs,
 		.quiesce_ms = atomic_load(&world->quiesce_ms),
+		.prefill_rest_ms = 30,
 	};
 	struct pull_config pull = {.store = d.store, .finished = transfers_pull_finished};
 

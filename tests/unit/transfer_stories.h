@@ -29,6 +29,9 @@ void add_precopy_steps_stories(Suite *suite);
 void add_depart_stories(Suite *suite);
 void add_precopy_depart_stories(Suite *suite);
 
+/* transfer_prefills.c */
+void add_prefill_stories(Suite *suite);
+
 /* transfer_kills.c */
 void add_kill_stories(Suite *suite);
 void add_copy_kill_stories(Suite *suite);

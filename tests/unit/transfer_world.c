@@ -511,6 +511,29 @@ void world_rename(ramp_segment_t id, const char *name)
 	world_unlock();
 }
 
+void world_prefill(ramp_segment_t id, ramp_node_t node)
+{
+	world_lock();
+	world->rows[row_of(id)].prefill = node;
+	world->row_version[row_of(id)] = ++world->version;
+	world_unlock();
+}
+
+const char *world_prefill_state(ramp_node_t node, ramp_segment_t id, struct transfer_prefill *out)
+{
+	static char state[16];
+	struct command_reply reply = order(node, (struct command){.order = ORDER_STATUS, .id = id});
+
+	memcpy(state, reply.prefill_state, sizeof(state));
+	*out = reply.prefill;
+	return state;
+}
+
+struct msg_figures world_figures(ramp_node_t node, ramp_segment_t id)
+{
+	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).figures;
+}
+
 void world_hold(ramp_node_t node, ramp_segment_t id)
 {
 	world_lock();

@@ -205,7 +205,12 @@ bool world_shows(ramp_node_t node, ramp_segment_t id); /* its tables show it as 
 ramp_node_t world_owner(ramp_segment_t id);	       /* as the row says */
 void world_unlink(ramp_segment_t id);
 void world_rename(ramp_segment_t id, const char *name); /* by yet another node */
-void world_hold(ramp_node_t node, ramp_segment_t id);	/* a program maps it */
+/* Its row wants it near that node, as setfattr says; 0: near none. */
+void world_prefill(ramp_segment_t id, ramp_node_t node);
+/* The state that the node says: "" where there is nothing to tell, and of why in `why`. */
+const char *world_prefill_state(ramp_node_t node, ramp_segment_t id, struct transfer_prefill *out);
+struct msg_figures world_figures(ramp_node_t node, ramp_segment_t id);
+void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
 bool world_rolled_back(ramp_node_t node, ramp_segment_t id);
 bool world_copying(ramp_node_t node, ramp_segment_t id); /* readers and writers wait */
@@ -275,6 +280,9 @@ struct command_reply {
 	bool shown;			   /* ... and it is the node's */
 	bool copying;			   /* seg_copying */
 	uint64_t failed;
+	struct transfer_prefill prefill; /* state NULL: there is nothing to tell */
+	char prefill_state[16];		 /* ... which is a pointer of another process */
+	struct msg_figures figures;	 /* of the last hand-over; id 0: none */
 };
 
 #endif

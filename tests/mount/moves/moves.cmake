@@ -9,9 +9,10 @@ rampfs_script_test(NAME batch COMMAND tests/mount/moves/batch.sh TIMEOUT 300)
 rampfs_script_test(NAME oracle_small COMMAND tests/mount/moves/oracle.sh 1 6 300 TIMEOUT 600)
 rampfs_script_test(NAME oracle_pages COMMAND tests/mount/moves/oracle.sh 16 6 100 small TIMEOUT 600)
 rampfs_script_test(NAME oracle_mixed COMMAND tests/mount/moves/oracle.sh 16 6 100 mixed TIMEOUT 600)
-rampfs_script_test(NAME oracle_modes COMMAND env "ORACLE_MODES=precopy precopy auto lazy copy demand"
+rampfs_script_test(NAME oracle_modes COMMAND env "ORACLE_MODES=precopy precopy auto lazy copy demand" ORACLE_PREFILL=b
   tests/mount/moves/oracle.sh 16 4 60 mixed TIMEOUT 600)
 rampfs_script_test(NAME precopy COMMAND tests/mount/moves/precopy.sh TIMEOUT 400)
+rampfs_script_test(NAME prefill COMMAND tests/mount/moves/prefill.sh TIMEOUT 300)
 rampfs_script_test(NAME oracle_large COMMAND tests/mount/moves/oracle.sh 64 6 40 TIMEOUT 600)
 rampfs_script_test(NAME returning COMMAND tests/mount/moves/returning.sh TIMEOUT 200)
 rampfs_script_test(NAME pages COMMAND tests/mount/moves/pages.sh TIMEOUT 120)

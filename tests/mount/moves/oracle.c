@@ -12,7 +12,8 @@
  * store was made, the mirror's was not); every other byte of the page is as it was made.
  *
  * ORACLE_MIGRATE names rampfs-migrate, ORACLE_MODES its modes, "lazy precopy": each move takes one of
- * them at random. Without them moves are renames.
+ * them at random. Without them moves are renames. ORACLE_PREFILL: a node that is kept near, so that moves to it
+ * continue what they find of that.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,6 +302,35 @@ static int move(unsigned round, const char *from, const char *to)
 	return 1;
 }
 
+/* Waits until the cluster's rules know it. */
+static int keep_near(int fd, const char *node)
+{
+	int rc = -1;
+
+	for (int i = 0; node && rc && i < 200; i++) {
+		rc = fsetxattr(fd, "user.ramp.prefill", node, strlen(node), 0);
+		if (rc)
+			nap(100000);
+	}
+	return node ? rc : 0;
+}
+
+/* Waits for a second at most until the prefill has begun, or has been all over there. */
+static void await_prefill(const char *path, const char *node, bool all)
+{
+	const char *near = getenv("ORACLE_PREFILL");
+	char words[400];
+	ssize_t n;
+
+	for (int i = 0; near && strcmp(near, node) == 0 && i < 100; i++) {
+		n = getxattr(path, "user.ramp.prefill_state", words, sizeof(words) - 1);
+		words[n > 0 ? n : 0] = 0;
+		if (strstr(words, "state=keeping") || (!all && strstr(words, "state=filling")))
+			return;
+		nap(10000);
+	}
+}
+
 /* The same by rampfs-migrate, in one of the modes. */
 static int migrate(unsigned round, uint64_t random, const char *from, const char *to,
 		   const char *node)
@@ -311,6 +342,7 @@ static int migrate(unsigned round, uint64_t random, const char *from, const char
 	while (count < 8 && (mode = strsep(&left, " ")))
 		all[count++] = mode;
 	mode = all[random % count];
+	await_prefill(from, node, random >> 16 & 1);
 	for (int i = 0; i < 600; i++) {
 		int status = 1;
 		pid_t child = fork();
@@ -393,7 +425,8 @@ int main(int argc, char **argv)
 	shared->checked = -1; /* round 0 begins at once */
 	fd = open(own[0], O_RDWR | O_CREAT | O_TRUNC, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0 ||
-	    (argc == 9 && fsetxattr(fd, "user.ramp.pages", argv[8], strlen(argv[8]), 0) < 0)) {
+	    (argc == 9 && fsetxattr(fd, "user.ramp.pages", argv[8], strlen(argv[8]), 0) < 0) ||
+	    keep_near(fd, getenv("ORACLE_PREFILL"))) {
 		perror(own[0]);
 		return 1;
 	}
