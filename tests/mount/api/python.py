@@ -173,7 +173,7 @@ def on_demand(a, b):
             segment.array()[:] = 7
             number = segment.id
         with b.events("want*", receive=True, demand=True) as watch:
-            a.move(number, "b", wait_whole=whole).wait()
+            a.move(number, "b", mode=rampfs.LAZY, wait_whole=whole).wait()
             segment = watch.receive(20)
         time.sleep(0.3)
         assert segment.stat().resident == (8 << 20 if whole else 0), (whole, segment.stat())
