@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/kernel.h"
+#include "programs/client/away.h"
 #include "programs/proc/mappings.h"
 #include "programs_world.h"
 
@@ -195,6 +196,36 @@ START_TEST(a_full_look_knows_what_is_away)
 }
 END_TEST
 
+static _Atomic int unnoted; /* looks that find no place yet */
+
+size_t __real_away_places(struct client *client, ramp_segment_t id,
+			  struct address_range places[static AWAY_MAX]);
+size_t __wrap_away_places(struct client *client, ramp_segment_t id,
+			  struct address_range places[static AWAY_MAX]);
+
+size_t __wrap_away_places(struct client *client, ramp_segment_t id,
+			  struct address_range places[static AWAY_MAX])
+{
+	return atomic_fetch_sub(&unnoted, 1) > 0 ? 0 : __real_away_places(client, id, places);
+}
+
+/* A thread that has read the event, for another segment's revoke, has no processor just then. */
+START_TEST(a_full_look_waits_for_what_is_not_noted_yet)
+{
+	struct attached x = touched(world_segment("x", 3), KNOWS, O_RDWR), y;
+	struct ramp_err err = {0};
+
+	must(programs_prelook(world.programs, x.seg, &err), &err);
+	y = world_attached(seg_get(x.seg), O_RDWR);
+	atomic_store(&unnoted, 3);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
+	ck_assert_int_lt(atomic_load(&unnoted), 1);
+	programs_restore(world.programs, x.seg);
+	world_detached(&y);
+	world_detached(&x);
+}
+END_TEST
+
 START_TEST(what_is_moved_to_another_place_makes_it_busy)
 {
 	struct attached x = touched(world_segment("x", 3), STRAYS, O_RDWR);
@@ -367,6 +398,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, no_store_comes_through_and_none_is_lost);
 	tcase_add_test(tc, a_look_without_a_revoke_gives_the_places_back);
 	tcase_add_test(tc, a_full_look_knows_what_is_away);
+	tcase_add_test(tc, a_full_look_waits_for_what_is_not_noted_yet);
 	tcase_add_test(tc, what_is_moved_to_another_place_makes_it_busy);
 	tcase_add_test(tc, what_comes_back_costs_no_look_at_all_mappings);
 	tcase_add_loop_test(tc, what_is_away_of_a_segment_that_has_gone_is_unmapped, 0, 2);

@@ -332,9 +332,11 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 	/* From the SWAP on page faults arrive there, and the table must know the range. */
 	mseg_mark_live(mseg, ref);
 	swap.scratch = scratch;
-	away_note_swap(client, mseg->id, scratch, ref->start, len);
+	if (mseg_armed(mseg)) /* its event may be handled after the answer */
+		away_note_swap(client, mseg->id, scratch, ref->start, len);
 	rc = agent_call(client, &swap, -1, until_ms, NULL);
-	away_drop_swap(client, scratch, ref->start);
+	if (rc)
+		(void)away_take_swap(client, scratch, ref->start, len);
 	return rc;
 }
 

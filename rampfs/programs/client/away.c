@@ -51,20 +51,6 @@ void away_note_swap(struct client *client, ramp_segment_t id, uint64_t from, uin
 				       .id = id, .home = from, .at = to, .len = len, .swap = true});
 }
 
-void away_drop_swap(struct client *client, uint64_t from, uint64_t to)
-{
-	struct away_note key = {.home = from, .at = to}, *away;
-
-	pthread_mutex_lock(&client->list);
-	away = RB_FIND(away_notes, &client->away, &key);
-	if (away && !away->swap)
-		away = NULL;
-	if (away)
-		RB_REMOVE(away_notes, &client->away, away);
-	pthread_mutex_unlock(&client->list);
-	free(away);
-}
-
 bool away_has(struct client *client, ramp_segment_t id)
 {
 	struct away_note *away;
@@ -87,14 +73,17 @@ static struct away_note *find_note(struct client *client, uint64_t from, uint64_
 	return away && away->len == len && away->swap == swap ? away : NULL;
 }
 
-bool away_is_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len)
+bool away_take_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len)
 {
-	bool is;
+	struct away_note *away;
 
 	pthread_mutex_lock(&client->list);
-	is = find_note(client, from, to, len, true) != NULL;
+	away = find_note(client, from, to, len, true);
+	if (away)
+		RB_REMOVE(away_notes, &client->away, away);
 	pthread_mutex_unlock(&client->list);
-	return is;
+	free(away);
+	return away != NULL;
 }
 
 bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len)

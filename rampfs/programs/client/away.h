@@ -35,13 +35,12 @@ struct away_found {
 /* Notes a place. -ENOMEM. */
 int away_note(struct client *client, ramp_segment_t id, uint64_t home, uint64_t at, uint64_t len);
 bool away_has(struct client *client, ramp_segment_t id);
-/* Notes that the agent is about to put a mapping in its place (SWAP), until away_drop_swap. */
+/* Notes that the agent is about to put a mapping in its place (SWAP). */
 void away_note_swap(struct client *client, ramp_segment_t id, uint64_t from, uint64_t to,
 		    uint64_t len);
-void away_drop_swap(struct client *client, uint64_t from, uint64_t to);
-/* Whether a remap event is of such a SWAP. The agent has chosen `from`: so the event proves nothing, and
-   counts as the program's. */
-bool away_is_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len);
+/* Whether a remap event is of such a SWAP, whose note goes. The agent has chosen `from`: so the event proves
+   nothing, and counts as the program's. Or the SWAP has failed. */
+bool away_take_swap(struct client *client, uint64_t from, uint64_t to, uint64_t len);
 /* Takes a remap event: true where it is a move from a mapping to the place that is noted for it. */
 bool away_take_event(struct client *client, uint64_t from, uint64_t to, uint64_t len);
 /* Copies the places that page tables were moved to, AWAY_MAX at most. Returns how many. */

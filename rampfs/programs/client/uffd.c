@@ -93,7 +93,7 @@ static bool is_noted(struct client *client, const struct uffd_msg *msg)
 /* Whether it is of a mapping that is just put in its place, and looked at next (replace.c). */
 static bool is_swap(struct client *client, const struct uffd_msg *msg)
 {
-	return away_is_swap(client, msg->arg.remap.from, msg->arg.remap.to, msg->arg.remap.len);
+	return away_take_swap(client, msg->arg.remap.from, msg->arg.remap.to, msg->arg.remap.len);
 }
 
 /* A reader counts a program's remap event before another thread may conclude that there was none: see

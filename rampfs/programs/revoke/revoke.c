@@ -38,11 +38,13 @@
 #include "programs/proc/process.h"
 #include "programs/programs.h"
 
-#define RESOLVING_MS  100u /* how long a freeze waits for threads that map pages */
-#define PATIENCE_MS   20   /* then a silent process is checked for being stopped */
-#define REVOKE_TRIES  2
-#define LOCK_PAUSE_US 20
-#define SPIN_US	      200u /* how long answers are polled for without sleep */
+#define RESOLVING_MS	100u /* how long a freeze waits for threads that map pages */
+#define PATIENCE_MS	20   /* then a silent process is checked for being stopped */
+#define REVOKE_TRIES	2
+#define LOCK_PAUSE_US	20
+#define VERIFY_TRIES	20
+#define VERIFY_PAUSE_US 500
+#define SPIN_US		200u /* how long answers are polled for without sleep */
 
 /* ---- the window ----------------------------------------------------------------------------- */
 
@@ -403,25 +405,44 @@ static void await_ends(struct revoke *r)
 			;
 }
 
+/* Whether nothing of one process is left in [lo, hi). -EBUSY, -errno. */
+static int verify_one(struct revoke *r, const struct drop *d, uint64_t lo, uint64_t hi)
+{
+	struct address_range places[AWAY_MAX];
+	struct revoked_ranges known = {
+		.covered = r->ranges + d->first, .n_covered = d->count, .away = places};
+
+	known.n_away = away_places(d->client, r->mseg->id, places);
+	return mappings_clear(&d->client->mappings, lo, hi, r->ino, &known);
+}
+
+/* The same everywhere. An event of a move away may have been read by a thread (of the pager, or of
+   another revoke) that has not noted it yet, and waits for a processor: the place is not known then. */
+static int verify_all(struct revoke *r, const struct drop *d)
+{
+	uint64_t remaps;
+	int rc;
+
+	for (int i = 0;; i++) {
+		(void)uffd_remaps(d->client, &remaps);
+		rc = verify_one(r, d, 0, UINT64_MAX);
+		if (rc != -EBUSY || !d->client->moves || i == VERIFY_TRIES)
+			return rc;
+		usleep(VERIFY_PAUSE_US);
+	}
+}
+
 /* Checks that nothing is left: in the extent, where the look that was made right before still holds;
    else everywhere. */
 static int verify(struct revoke *r)
 {
-	struct programs *p = r->programs;
-	bool same = prelook_holds(p, r->mseg, r->refs, r->n_refs);
-	uint64_t lo = same ? r->mseg->lo : 0, hi = same ? r->mseg->hi : UINT64_MAX, remaps;
+	bool same = prelook_holds(r->programs, r->mseg, r->refs, r->n_refs);
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
-		struct drop *d = &r->drops[i];
-		struct address_range places[AWAY_MAX];
-		struct revoked_ranges known = {
-			.covered = r->ranges + d->first, .n_covered = d->count, .away = places};
+		const struct drop *d = &r->drops[i];
 
-		if (!same) /* what the pager has just read is noted */
-			(void)uffd_remaps(d->client, &remaps);
-		known.n_away = away_places(d->client, r->mseg->id, places);
-		rc = mappings_clear(&d->client->mappings, lo, hi, r->ino, &known);
+		rc = same ? verify_one(r, d, r->mseg->lo, r->mseg->hi) : verify_all(r, d);
 		if (rc)
 			rc = busy(r, d->client, "maps it and has changed that during the revoke");
 	}
