@@ -27,6 +27,10 @@
  *               attempt; WHOLE: nothing was stored at S since. track[n]: what S knows of that, in the
  *               memory of its daemon. list_clean: attempts whose
  *               TRANSFER says that nothing was stored since T read last
+ *   two steps   if CLOSE: stores are closed before the hand-over, loads go on. The tables of the programs
+ *               go away, as at a freeze, and a protected mapping of the same bytes takes their place.
+ *               closed[n]: it is there; programs load and do not store. final[n]: what S knows to have
+ *               been stored into since T read last, when stores were closed; in the memory of its daemon
  *   given up    if GIVE_UP: a program gives the pages up that T has not pulled. reading[n]: a read of S's is
  *               under way, which may land at any time; given_up[n]: what the page states say of these pages;
  *               said[n]: what the program said they may become
@@ -164,6 +168,24 @@
 #ifndef M_PREFILL_RESUMED
 #define M_PREFILL_RESUMED 0 /* a later life of S takes its prefill up, and tracks stores from then on */
 #endif
+#ifndef CLOSE
+#define CLOSE 0
+#endif
+#ifndef M_EARLY_FINAL
+#define M_EARLY_FINAL 0 /* the last look for stores is made before they are closed */
+#endif
+#ifndef M_NO_FINAL
+#define M_NO_FINAL 0 /* what T has read counts as all of it as soon as stores are closed */
+#endif
+#ifndef M_STAYS_CLOSED
+#define M_STAYS_CLOSED 0 /* stores stay closed when the move is given up, or its daemon dies */
+#endif
+#ifndef M_OLD_FINAL
+#define M_OLD_FINAL 0 /* what was known when stores were closed counts after they were opened again */
+#endif
+#ifndef M_READS_ON
+#define M_READS_ON 0 /* the hand-over leaves the protected mapping in its place */
+#endif
 
 #define SEGMENT_STABLE	0
 #define SEGMENT_MOVING	1
@@ -178,10 +200,12 @@
 #define S_CONNECTING 1
 #define S_CONNECTED  2 /* held for its client: T has room, the programs run */
 #define S_PREPARING  3
-#define S_PREPARED   4 /* held for its client, or S_ASKING: the row is MOVING, the programs run */
-#define S_FREEZING   5
-#define T_RESERVED   6
-#define T_GIVING_UP  7 /* T, TAKEN: no read is posted any more, and those under way end */
+#define S_CLOSING    4 /* programs are frozen until the protected mappings are in their place */
+#define S_CLOSED     5 /* they load; T reads what is left */
+#define S_PREPARED   6 /* held for its client, or S_ASKING: the row is MOVING, the programs run */
+#define S_FREEZING   7
+#define T_RESERVED   8
+#define T_GIVING_UP  9 /* T, TAKEN: no read is posted any more, and those under way end */
 
 #define UP_NOTHING 0
 #define UP_LOST	   1 /* a load is SIGBUS */
@@ -220,6 +244,8 @@ byte record[2], record_k[2], move[2], move_c[2], move_k[2];
 bool access[2], whole[2], newest[2], back[2];
 byte tables[2], read[2], track[2], list_clean;
 bool reading[2];
+bool closed[2];
+byte final[2];
 byte given_up[2], said[2], wants[2]; /* wants: as said, in the daemon's memory */
 byte inc[2], up_inc[2], seen[2];
 
@@ -274,6 +300,7 @@ inline forget(n)
 	move_k[n] = 0;
 	read[n] = READ_NOTHING;
 	track[n] = TRACK_NONE;
+	final[n] = (M_OLD_FINAL -> final[n] : TRACK_NONE);
 	wants[n] = UP_NOTHING;
 	reading[n] = false
 }
@@ -307,7 +334,7 @@ inline recover(n)
 	if
 	:: M_WRONG_WORD
 	:: else -> drop_record(OTHER(n)); access[OTHER(n)] = false; inc[OTHER(n)]++;
-		tables[OTHER(n)] = TABLES_HOME; back[OTHER(n)] = false
+		tables[OTHER(n)] = TABLES_HOME; back[OTHER(n)] = false; closed[OTHER(n)] = false
 	fi;
 	forget(OTHER(n));
 	up_inc[OTHER(n)] = inc[OTHER(n)] + M_WRONG_WORD;
@@ -382,9 +409,11 @@ end:	do
 	/* A round: S tracks stores, then T reads what was stored into since it read last
 	   [round_begin, rounds_read]. S is OWNED, and knows k */
 	:: atomic { PRECOPY && k < n_try && move[DST(k)] == T_RESERVED && move_k[DST(k)] == k &&
-		    record[SRC(k)] == RECORD_OWNED && move[SRC(k)] == S_PREPARING &&
+		    record[SRC(k)] == RECORD_OWNED &&
+		    (move[SRC(k)] == S_PREPARING || move[SRC(k)] == S_CLOSED) &&
 		    move_k[SRC(k)] == k && inc[SRC(k)] == SRC_INC(k) && read[DST(k)] != READ_WHOLE ->
 		track[SRC(k)] = (M_TRACKED_LATE -> track[SRC(k)] : TRACK_CLEAN);
+		final[SRC(k)] = (move[SRC(k)] == S_CLOSED -> TRACK_CLEAN : TRACK_NONE);
 		read[DST(k)] = READ_WHOLE; invariant() }
 	:: atomic { PRECOPY && M_TRACKED_LATE && k < n_try && read[DST(k)] &&
 		    move[SRC(k)] == S_PREPARING && move_k[SRC(k)] == k &&
@@ -414,6 +443,9 @@ end:	do
 }
 
 #define K record_k[n]
+/* The move keeps stores closed. A daemon that has begun again holds none. */
+#define HOLDS_CLOSED(n)                                                        \
+	(closed[n] && (move[n] == S_CLOSED || move[n] == S_PREPARED || move[n] == S_FREEZING))
 
 proctype node(byte n)
 {
@@ -441,9 +473,9 @@ end:	do
 		od;
 		row_push(SEGMENT_PULLING, n, K); invariant() }
 	/* ---- programs */
-	:: atomic { access[n] && whole[n] && newest[OTHER(n)] ->
+	:: atomic { access[n] && !closed[n] && whole[n] && newest[OTHER(n)] ->
 		assert(newest[n]); newest[OTHER(n)] = false; invariant() }
-	:: atomic { PRECOPY && access[n] && whole[n] &&
+	:: atomic { PRECOPY && access[n] && !closed[n] && whole[n] &&
 		    (read[OTHER(n)] == READ_WHOLE || track[n] == TRACK_CLEAN) ->
 		read[OTHER(n)] = (read[OTHER(n)] -> READ_OLD : READ_NOTHING);
 		track[n] = (track[n] -> TRACK_DIRTY : TRACK_NONE) }
@@ -451,7 +483,8 @@ end:	do
 	   and is not waited for */
 	:: atomic { (SERVES(n) || (M_RETURN_AT_ONCE && tables[n] == TABLES_AWAY && move[n] == MOVE_NEW)) &&
 		    !back[n] && (!access[n] || (tables[n] == TABLES_AWAY && !M_NO_RETURN)) &&
-		    move[n] != S_FREEZING && tables[n] != TABLES_MOVING ->
+		    move[n] != S_FREEZING && move[n] != S_CLOSING && !HOLDS_CLOSED(n) &&
+		    !(M_STAYS_CLOSED && closed[n]) && tables[n] != TABLES_MOVING ->
 		if
 		:: tables[n] == TABLES_AWAY && !M_NO_RETURN -> back[n] = true
 		:: else
@@ -461,11 +494,16 @@ end:	do
 		:: else
 		fi;
 		invariant() }
+	/* of a program whose tables were dropped, not moved: its protection is lifted [uffd_disarm] */
+	:: atomic { closed[n] && SERVES(n) && tables[n] == TABLES_HOME && !HOLDS_CLOSED(n) &&
+		    !M_STAYS_CLOSED -> closed[n] = false; access[n] = true; invariant() }
 	/* the agent carries out a RETURN [move_away_return] */
 	:: atomic { back[n] && tables[n] == TABLES_AWAY ->
-		back[n] = false; tables[n] = TABLES_HOME; access[n] = true; invariant() }
+		back[n] = false; tables[n] = TABLES_HOME; access[n] = true; closed[n] = false;
+		invariant() }
 	/* the event is read: by this life, by a later one, or by the agent's own guard */
-	:: atomic { tables[n] == TABLES_MOVING && (!M_UNREAD_EVENT || move[n] == S_FREEZING) ->
+	:: atomic { tables[n] == TABLES_MOVING &&
+		    (!M_UNREAD_EVENT || move[n] == S_FREEZING || move[n] == S_CLOSING) ->
 		tables[n] = TABLES_AWAY }
 
 	/* ---- source */
@@ -487,8 +525,26 @@ end:	do
 	/* the client, or a move that is not held, continues [source_prepare] */
 	:: atomic { move[n] == S_CONNECTED ->
 		move[n] = S_PREPARING; cmd_prepare = cmd_prepare | BIT(move_k[n]) }
+	/* [source_close]: frozen as for the hand-over */
+	:: atomic { CLOSE && move[n] == S_PREPARING && record[n] == RECORD_OWNED && track[n] &&
+		    !closed[n] ->
+		move[n] = S_CLOSING; final[n] = (M_EARLY_FINAL -> track[n] : TRACK_NONE) }
+	:: atomic { move[n] == S_CLOSING && access[n] && !closed[n] && !back[n] &&
+		    tables[n] == TABLES_HOME ->
+		access[n] = false;
+		if
+		:: tables[n] = TABLES_MOVING
+		:: skip /* dropped */
+		fi }
+	/* no thread stores any more: the last look, then the protected mappings, which are read */
+	:: atomic { move[n] == S_CLOSING && !access[n] && tables[n] != TABLES_MOVING ->
+		if
+		:: !M_EARLY_FINAL -> final[n] = (M_NO_FINAL -> TRACK_CLEAN : track[n])
+		:: else
+		fi;
+		closed[n] = true; access[n] = true; move[n] = S_CLOSED; invariant() }
 	/* R3: k itself is seen committed, by the life that proposed it [prepared] */
-	:: atomic { move[n] == S_PREPARING && record[n] == RECORD_OWNED &&
+	:: atomic { (move[n] == S_PREPARING || move[n] == S_CLOSED) && record[n] == RECORD_OWNED &&
 		    E >= PREPARED(move_k[n]) &&
 		    row_phase[PREPARED(move_k[n])] == SEGMENT_MOVING &&
 		    (M_ANY_PREPARE || row_k[PREPARED(move_k[n])] == move_k[n]) ->
@@ -502,19 +558,23 @@ end:	do
 		move[n] = S_PREPARED; move_c[n] = try_conn[n_try - 1]; move_k[n] = n_try - 1 }
 	/* [freeze_and_give]: the revoke, then the record */
 	/* moved away, by an agent that has carried out all that it was asked before */
-	:: atomic { move[n] == S_FREEZING && access[n] && !back[n] && !M_NO_REVOKE &&
+	:: atomic { move[n] == S_FREEZING && access[n] && !closed[n] && !back[n] && !M_NO_REVOKE &&
 		    tables[n] == TABLES_HOME ->
 		access[n] = false; tables[n] = TABLES_MOVING }
+	/* finish_read: mappings without entries take the place of the protected ones */
+	:: atomic { move[n] == S_FREEZING && access[n] && closed[n] && !back[n] && !M_READS_ON ->
+		access[n] = false; closed[n] = false }
 	/* dropped: by such an agent, or from outside in a stopped process [inject_drop], which is
 	   refused while a RETURN is not answered */
-	:: atomic { move[n] == S_FREEZING && access[n] && !M_NO_REVOKE &&
+	:: atomic { move[n] == S_FREEZING && access[n] && !closed[n] && !M_NO_REVOKE &&
 		    (!back[n] || M_OVER_RETURN) -> access[n] = false }
 	:: atomic { move[n] == S_FREEZING && record[n] == RECORD_OWNED &&
-		    (!access[n] || M_NO_REVOKE) && tables[n] != TABLES_MOVING &&
+		    (!access[n] || M_NO_REVOKE || (M_READS_ON && closed[n])) && tables[n] != TABLES_MOVING &&
 		    (!M_TRANSFER_FIRST || IN(msg_transfer, move_k[n])) ->
 		record[n] = RECORD_GIVEN; record_k[n] = move_k[n];
 		if
-		:: PRECOPY && !M_EARLY_LIST && track[n] == TRACK_CLEAN -> list_clean = list_clean | BIT(K)
+		:: PRECOPY && !M_EARLY_LIST &&
+		   (final[n] -> final[n] : track[n]) == TRACK_CLEAN -> list_clean = list_clean | BIT(K)
 		:: else
 		fi;
 		forget(n); invariant() }
@@ -660,7 +720,7 @@ end:	do
 		:: else
 		fi;
 		drop_record(n); access[n] = false; tables[n] = TABLES_HOME; back[n] = false;
-		forget(n); inc[n]++; invariant() }
+		closed[n] = false; forget(n); inc[n]++; invariant() }
 	:: atomic { up_inc[n] < inc[n] -> up_inc[n]++ } /* NODE_UP, or the operator's fence */
 	od
 }
@@ -671,7 +731,8 @@ end:	do
 	(row_phase[E] == SEGMENT_STABLE && record[OTHER(row_node[E])] == RECORD_NONE && \
 	 (record[row_node[E]] == RECORD_OWNED ||                               \
 	  (record[row_node[E]] == RECORD_NONE && lost)) &&                     \
-	 tables[0] == TABLES_HOME && tables[1] == TABLES_HOME && !back[0] && !back[1])
+	 tables[0] == TABLES_HOME && tables[1] == TABLES_HOME && !back[0] && !back[1] && \
+	 !closed[0] && !closed[1])
 
 active proctype rest()
 {

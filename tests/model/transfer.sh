@@ -49,6 +49,13 @@ SEARCH=-DBFS
 for mistake in NO_LIST EARLY_LIST TRACKED_LATE LATER_LIFE PREFILL_RESUMED; do
 	expect violated "$mistake" -DPRECOPY=1 "-DM_$mistake=1"
 done
+# Stores are closed before the hand-over, and loads continue.
+SEARCH=
+expect holds two_steps -DPRECOPY=1 -DCLOSE=1
+SEARCH=-DBFS
+for mistake in EARLY_FINAL NO_FINAL STAYS_CLOSED OLD_FINAL READS_ON; do
+	expect violated "$mistake" -DPRECOPY=1 -DCLOSE=1 -DREBOOTS=0 "-DM_$mistake=1"
+done
 # A program gives up what was not pulled: each rule of when, and as what, left out.
 SEARCH=
 expect holds give_up -DGIVE_UP=1
