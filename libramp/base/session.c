@@ -379,9 +379,9 @@ int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int fla
 	return rc;
 }
 
-int session_send_uffd(int broker, int uffd)
+int session_send_uffds(int broker, const int *uffds, int count)
 {
 	uint8_t byte = SESSION_VERSION;
 
-	return send_packet(broker, &byte, 1, &uffd, 1, 0);
+	return send_packet(broker, &byte, 1, uffds, count, 0);
 }

@@ -31,9 +31,11 @@
  *                                         without RECONNECT only. result EPERM (uffd_group),
  *                                         EUSERS (too many), EPROTO: text says why, no fds,
  *                                         the connection is closed
- *      the agent makes its userfaultfd: ioctl(fd, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK),
- *      session_send_uffd() on the broker's socket, closes that socket and /dev/userfaultfd, keeps
- *      its userfaultfd for as long as it lives (never UFFDIO_API: that is the daemon's)
+ *      the agent makes its userfaultfds: ioctl(fd, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK),
+ *      session_send_uffds() on the broker's socket, closes that socket and /dev/userfaultfd, keeps
+ *      its userfaultfds for as long as it lives (never UFFDIO_API: that is the daemon's). The second
+ *      one closes segments to stores while loads continue. An older agent has none, and an older daemon
+ *      takes none
  *   <- READY{serial, result, text}        from now on attaches of this process succeed. result: the
  *                                         userfaultfd was refused, text says why; the connection
  *                                         is closed. serial: SESSION_KNOWS_MOVE, or 0 of an older
@@ -84,7 +86,8 @@
  *      a touch is SIGSEGV, and the range is not put back.
  *   BACK{serial, segment, addr, len, offset, prot, flags} + fd
  *      z = mmap(NULL, len, prot, MAP_SHARED, fd, offset), MADV_DONTFORK, flags as for MAP;
- *      close(fd); DONE with addr = z. It is not to be touched before SWAP.
+ *      close(fd); DONE with addr = z. It is not to be touched before SWAP. SESSION_SECOND: the daemon
+ *      registers it with the second userfaultfd, of which the agent reads the events from now on.
  *   SWAP{serial, addr, len, scratch}
  *      mremap(scratch, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, addr), or one for each part that
  *      the program has protected differently meanwhile; after an errno the first of these may be
@@ -166,7 +169,9 @@
  *               as MIGRATE (flags: SESSION_WAIT), but it waits after `step`, len ms at most; and
  *               without SESSION_WAIT the ANSWER comes as soon as the target has taken it. EREMOTE:
  *               it is not this node's; EALREADY: it is at its target; EUSERS: its user has too many
- *   <- HELD{len, step}            `step` is reached, and it waits there for len ms
+ *   <- HELD{len, step}            `step` is reached, and it waits there for len ms. READ_AHEAD and
+ *               WRITES_CLOSED are for mode precopy (EOPNOTSUPP); a GO to a later step passes READ_AHEAD
+ *               by, and WRITES_CLOSED where that was not asked for before
  *   -> GO{len, step}              it may continue to `step`; HOLD: it waits for len ms from now on, where
  *               it is CONNECTED, 10 minutes after that at most, and HELD comes once more
  *   <- ANSWER, -> CANCEL          as of MIGRATE. ETIMEDOUT: it has waited for too long
@@ -295,6 +300,7 @@ enum session_type {
 /* MIGRATE, CONNECT: as the segment or the mount says, not as `mode` */
 #define SESSION_UNSAID (1u << 18)
 #define SESSION_DEMAND (1u << 19) /* LISTEN: pages of what arrives are not prefetched */
+#define SESSION_SECOND (1u << 20) /* BACK: for the second userfaultfd */
 
 #define SESSION_KNOWS_MOVE 1u /* READY's serial */
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */
@@ -312,6 +318,9 @@ enum session_member {
 enum session_step {
 	SESSION_HOLD, /* GO: no further */
 	SESSION_CONNECTED,
+	SESSION_READ_AHEAD,    /* mode precopy: the target has nearly all; it may be closed */
+	SESSION_WRITES_CLOSED, /* stores wait, and all that the target has to read again is known */
+	SESSION_ALL_READ,      /* HELD: the same, and the target has read all of it */
 	SESSION_PREPARED,
 	SESSION_TAKEN,
 };
@@ -332,6 +341,7 @@ enum session_event {
 	SESSION_GAVE,	   /* it is the target's */
 	SESSION_SETTLED,   /* the target has every page: nothing here is needed any more */
 	SESSION_FAILED,	   /* it stays: result, text */
+	SESSION_CLOSED,	   /* stores wait, loads continue, the target reads what is left */
 };
 
 struct session_range {
@@ -385,6 +395,6 @@ int session_send(int sock, const struct session_msg *msg, const int *fds, int nf
 int session_recv(int sock, struct session_msg *msg, int *fds, int *nfds, int flags);
 
 /* Sends the agent's one message to the broker. */
-int session_send_uffd(int broker, int uffd);
+int session_send_uffds(int broker, const int *uffds, int count);
 
 #endif

@@ -166,19 +166,33 @@ static int expect(struct agent *agent, uint16_t type, struct session_msg *msg, i
 	return 0;
 }
 
-/* fds: the broker's socket, and the userfaultfd device where this is the first time. */
-static int hand_over_uffd(struct agent *agent, const int *fds, int nfds, bool again)
+/* Makes both userfaultfds. The second one may lack: then no segment of this process is closed to
+   stores. */
+static int make_uffds(struct agent *agent, int device)
 {
-	int rc;
+	agent->session.uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	if (agent->session.uffd < 0)
+		return agent_refuse(agent, errno, "no userfaultfd");
+	agent->session.second = move_guard_possible()
+					? ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK)
+					: -1;
+	return 0;
+}
+
+/* fds: the broker's socket, and the userfaultfd device where this is the first time. */
+static int hand_over_uffds(struct agent *agent, const int *fds, int nfds, bool again)
+{
+	int rc = 0, uffds[2];
 
 	if (nfds != (again ? 1 : 2))
 		return agent_refuse(agent, EPROTO, "the daemon's welcome lacks a descriptor");
-	if (!again) {
-		agent->session.uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
-		if (agent->session.uffd < 0)
-			return agent_refuse(agent, errno, "no userfaultfd");
-	}
-	rc = session_send_uffd(fds[0], agent->session.uffd);
+	if (!again)
+		rc = make_uffds(agent, fds[1]);
+	if (rc)
+		return rc;
+	uffds[0] = agent->session.uffd;
+	uffds[1] = agent->session.second;
+	rc = session_send_uffds(fds[0], uffds, uffds[1] < 0 ? 1 : 2);
 	return rc ? agent_lost(agent, rc) : 0;
 }
 
@@ -197,7 +211,7 @@ static int greet(struct agent *agent, bool again)
 		return agent_lost(agent, rc);
 	rc = expect(agent, SESSION_WELCOME, &msg, fds, &nfds);
 	if (rc == 0)
-		rc = hand_over_uffd(agent, fds, nfds, again);
+		rc = hand_over_uffds(agent, fds, nfds, again);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
 	if (rc == 0)
@@ -388,6 +402,7 @@ void agents_reset(void)
 		agent_go(&agents[i], AGENT_NONE);
 		agents[i].session.swapping = false;
 		agents[i].session.guard.begun = false;
+		agents[i].session.second_guard.begun = false;
 		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
 		agents[i].session.n_away = 0;
 	}

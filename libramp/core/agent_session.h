@@ -34,11 +34,12 @@ struct away {
 	bool trash;   /* it is not moved back any more: [at, at + len) is unmapped bit by bit */
 };
 
-/* All zero, but for index, sock and uffd, when an agent begins. */
+/* All zero, but for index, sock and the userfaultfds, when an agent begins. */
 struct agent_session {
 	uint8_t index; /* of the agent; the table's ranges carry it as their session */
 	int sock;      /* a swap stops waiting when it hangs up */
 	int uffd;      /* kept for as long as the process lives */
+	int second;    /* likewise: that which closes segments to stores; -1: none */
 	struct away away[AWAY_MAX];
 	struct scratch scratch[SCRATCH_MAX];
 	uint32_t n_away;	/* no entry of `away` from here on was ever used */
@@ -56,6 +57,7 @@ struct agent_session {
 	_Atomic uint32_t swap_alive; /* the kernel clears it when that thread has left its stack */
 	_Alignas(16) char swap_stack[SWAP_STACK_BYTES];
 	struct move_guard guard;
+	struct move_guard second_guard; /* of the second userfaultfd; once begun it stays */
 };
 
 /* mmap(2)'s flags for the segment's file that comes with a MAP or a BACK. */

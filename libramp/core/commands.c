@@ -107,6 +107,9 @@ static int do_map(struct agent_session *session, const struct session_msg *msg, 
 
 	if (fd < 0)
 		return EINVAL;
+	rc = replace_read_second(session, msg);
+	if (rc)
+		return rc;
 	locked = table_agent_lock();
 	if (!locked)
 		return EDEADLK;

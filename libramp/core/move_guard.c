@@ -86,7 +86,7 @@ static int guard_main(void *arg)
 	struct move_guard *guard = arg;
 	struct uffd_msg messages[MESSAGES];
 
-	if (guard_wait(guard, guard->sock, POLLRDHUP))
+	if (guard->sock < 0 || guard_wait(guard, guard->sock, POLLRDHUP))
 		while (guard_wait(guard, guard->uffd, POLLIN))
 			guard_call(SYS_read, guard->uffd, (long)messages, sizeof(messages));
 	guard_call(SYS_exit, 0, 0, 0);

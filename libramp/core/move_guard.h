@@ -6,6 +6,9 @@
  * thread waits for the session to hang up, and then reads. It is begun before a window, since to make
  * a thread takes longer than the window may.
  *
+ * Of the second userfaultfd no daemon reads: of what it says the daemon has to know nothing. Its guard
+ * reads all the time.
+ *
  * Of the agent's thread alone.
  */
 #ifndef RAMP_MOVE_GUARD_H
@@ -26,7 +29,7 @@ struct move_guard {
 
 /* Whether this machine's system calls are known here. */
 bool move_guard_possible(void);
-/* Begins it where there is none. Returns 0 or a positive errno. */
+/* Begins it where there is none. sock -1: it reads at once. Returns 0 or a positive errno. */
 int move_guard_begin(struct move_guard *guard, int sock, int uffd);
 /* Whether it stands guard. */
 bool move_guard_stands(const struct move_guard *guard);

@@ -131,6 +131,14 @@ int replace_gone(const struct agent_session *session, const struct session_msg *
 	return -rc;
 }
 
+int replace_read_second(struct agent_session *session, const struct session_msg *msg)
+{
+	if (!(msg->flags & SESSION_SECOND))
+		return 0;
+	return session->second < 0 ? EOPNOTSUPP
+				   : move_guard_begin(&session->second_guard, -1, session->second);
+}
+
 int replace_back(struct agent_session *session, const struct session_msg *msg, int fd, uint64_t *at)
 {
 	struct scratch *scratch = scratch_find(session, 0);
@@ -141,6 +149,9 @@ int replace_back(struct agent_session *session, const struct session_msg *msg, i
 		return EINVAL;
 	if (!scratch)
 		return ENOMEM;
+	rc = replace_read_second(session, msg);
+	if (rc)
+		return rc;
 	/* Without access at first: where the program has called mlockall(MCL_FUTURE), mmap(2) would
 	   fill the mapping at once, before it is registered, and put zeros where pages are still
 	   missing. */

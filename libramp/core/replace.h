@@ -13,6 +13,8 @@
 bool replace_is_news(const struct agent_session *session, const struct session_msg *msg);
 /* `fd` is the empty file, or -1 where this process may open nothing any more. */
 int replace_gone(const struct agent_session *session, const struct session_msg *msg, int fd);
+/* With SESSION_SECOND: has the second userfaultfd's events read from now on. */
+int replace_read_second(struct agent_session *session, const struct session_msg *msg);
 /* Maps the segment's file `fd` at *at, where SWAP will find it. */
 int replace_back(struct agent_session *session, const struct session_msg *msg, int fd,
 		 uint64_t *at);

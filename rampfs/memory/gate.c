@@ -49,13 +49,21 @@ static int why_closed(uint64_t gate)
 	return gate & GATE_FROZEN ? -EAGAIN : 0;
 }
 
-int seg_enter(struct seg *seg)
+/* As why_closed, for what enters by `reasons` beside those that hold for all. */
+static int why_not(uint64_t gate, uint64_t reasons)
 {
-	int rc = why_closed(atomic_load(&seg->gate));
+	int rc = why_closed(gate);
+
+	return rc ? rc : gate & reasons ? -EAGAIN : 0;
+}
+
+static int enter(struct seg *seg, uint64_t reasons)
+{
+	int rc = why_not(atomic_load(&seg->gate), reasons);
 
 	if (rc)
 		return rc;
-	rc = why_closed(atomic_fetch_add(&seg->gate, 1));
+	rc = why_not(atomic_fetch_add(&seg->gate, 1), reasons);
 	if (!rc)
 		rc = seg_wake_file(seg);
 	if (rc)
@@ -63,6 +71,16 @@ int seg_enter(struct seg *seg)
 	else
 		seg_touch(seg);
 	return rc;
+}
+
+int seg_enter(struct seg *seg)
+{
+	return enter(seg, 0);
+}
+
+int seg_enter_to_store(struct seg *seg)
+{
+	return enter(seg, GATE_STORES);
 }
 
 void seg_leave(struct seg *seg)
@@ -110,4 +128,27 @@ void seg_thaw(struct seg *seg)
 {
 	gate_clear(seg, GATE_FROZEN);
 	seg_tell(seg);
+}
+
+void seg_close_to_stores(struct seg *seg)
+{
+	gate_set(seg, GATE_STORES);
+}
+
+void seg_open_to_stores(struct seg *seg)
+{
+	if (!(atomic_fetch_and(&seg->gate, ~GATE_STORES) & GATE_STORES))
+		return;
+	seg_tell(seg);
+}
+
+bool seg_closed_to_stores(struct seg *seg, uint64_t *left_bytes)
+{
+	*left_bytes = atomic_load(&seg->left_bytes);
+	return atomic_load(&seg->gate) & GATE_STORES;
+}
+
+void seg_set_left(struct seg *seg, uint64_t bytes)
+{
+	atomic_store(&seg->left_bytes, bytes);
 }

@@ -117,9 +117,10 @@ struct seg {
 	struct store *store; /* must outlive it */
 	ramp_segment_t id;
 	atomic_uint refs;
-	_Atomic uint64_t gate;	/* gate.c */
-	_Atomic uint64_t going; /* bytes: seg_freeing */
-	atomic_int fd;		/* -1: not open: at rest, or damaged and without a file */
+	_Atomic uint64_t gate;	     /* gate.c */
+	_Atomic uint64_t going;	     /* bytes: seg_freeing */
+	_Atomic uint64_t left_bytes; /* seg_set_left */
+	atomic_int fd;		     /* -1: not open: at rest, or damaged and without a file */
 	/* NULL: at rest, or damaged and without a header. For a segment at rest every reader takes
 	   NULL as: no map, no time held, not passed, not giving. `small` and `handed` are copied below. */
 	struct state_header *_Atomic state;

@@ -55,7 +55,7 @@ static int do_io(struct io *io)
 		io->gate = rc == -EAGAIN;
 		return rc;
 	}
-	rc = seg_enter(seg);
+	rc = io->op->stores ? seg_enter_to_store(seg) : seg_enter(seg);
 	if (rc) {
 		io->gate = rc == -EAGAIN;
 	} else {

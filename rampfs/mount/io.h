@@ -21,6 +21,7 @@ struct io_op {
 	/* Releases what the operation holds beyond the reply, once it has been answered. */
 	void (*over)(struct io *io);
 	bool locks;   /* takes the lock of the segment's file (offload.h) */
+	bool stores;  /* changes bytes: waits while the segment is closed to stores */
 	bool is_long; /* takes as long as there are pages */
 };
 

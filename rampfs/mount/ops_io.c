@@ -317,12 +317,12 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 
 /* clang-format off */
 static const struct io_op io_ops[IO_KINDS] = {
-	/*               work         reply          was_done      over          locks  is_long */
-	[IO_READ]     = {do_read,     reply_read,    never_done,   nothing_left, false, false},
-	[IO_WRITE]    = {do_write,    reply_written, never_done,   nothing_left, true,  false},
-	[IO_APPEND]   = {do_append,   reply_written, was_appended, append_over,  true,  false},
-	[IO_ALLOCATE] = {do_allocate, reply_done,    never_done,   nothing_left, true,  true},
-	[IO_PUNCH]    = {do_punch,    reply_done,    never_done,   nothing_left, true,  true},
-	[IO_SEEK]     = {do_seek,     reply_seek,    never_done,   nothing_left, true,  false},
+	/*               work         reply          was_done      over          locks  stores is_long */
+	[IO_READ]     = {do_read,     reply_read,    never_done,   nothing_left, false, false, false},
+	[IO_WRITE]    = {do_write,    reply_written, never_done,   nothing_left, true,  true,  false},
+	[IO_APPEND]   = {do_append,   reply_written, was_appended, append_over,  true,  true,  false},
+	[IO_ALLOCATE] = {do_allocate, reply_done,    never_done,   nothing_left, true,  true,  true},
+	[IO_PUNCH]    = {do_punch,    reply_done,    never_done,   nothing_left, true,  true,  true},
+	[IO_SEEK]     = {do_seek,     reply_seek,    never_done,   nothing_left, true,  false, false},
 };
 /* clang-format on */

@@ -54,7 +54,7 @@ int truncate_segment(struct parked_request *r, ramp_segment_t id, uint64_t size,
 	*gate = rc == -EAGAIN;
 	if (rc)
 		return rc;
-	rc = seg_enter(seg);
+	rc = seg_enter_to_store(seg);
 	if (rc) {
 		*gate = rc == -EAGAIN;
 	} else {

@@ -50,6 +50,7 @@ static int learn(struct client *client, struct ramp_err *err)
 
 	if (rc)
 		return rc;
+	uffd_handshake_second(client);
 	rc = mappings_open(&client->mappings, client->pid, client->agent_tid);
 	/* When /proc was opened it was this process, and no later one of that number. */
 	if (!rc && !process_lives(client->pidfd))

@@ -195,6 +195,17 @@ int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err
  */
 int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
 		    struct ramp_err *err);
+/*
+ * Closes a segment to stores before its hand-over, while loads continue (revoke/close_stores.c), in three calls:
+ * programs_close_ahead, after programs_prelook, has all made that takes long; programs_revoke follows; and
+ * programs_close_stores lets loads continue. From the revoke on no byte changes until programs_restore, which
+ * opens it again, also instead of the later calls. programs_prelook and programs_revoke then lead to the
+ * hand-over as ever. -EOPNOTSUPP: the agent of a process that has it mapped is too old, and is named; else as
+ * programs_revoke. Block, while programs continue.
+ */
+int programs_close_ahead(struct programs *programs, struct seg *seg, struct ramp_err *err);
+int programs_close_stores(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
+			  struct ramp_err *err);
 /* Aborts: access is back as it was. Blocks shortly. May be called in the life of a daemon that
    never revoked, and twice; so may programs_gone. */
 void programs_restore(struct programs *programs, struct seg *seg);
@@ -252,7 +263,7 @@ int programs_watch(struct programs *programs, struct seg *seg, const struct data
  */
 int programs_stored(struct programs *programs, struct seg *seg, const struct data_range *ranges,
 		    uint32_t count, struct page_set *stored, struct ramp_err *err);
-/* The same after programs_revoke: what is not in the set was not stored into since the call before.
+/* The same after programs_revoke or programs_close_stores: what is not in the set was not stored into since the call before.
    -ENOMEM. Blocks shortly. */
 int programs_stored_last(struct programs *programs, struct seg *seg,
 			 const struct data_range *ranges, uint32_t count, struct page_set *stored);

@@ -83,6 +83,7 @@ static struct client *make_client(struct session_conn *conn, const struct sessio
 	client->agent_tid = hello->tid;
 	client->moves = hello->flags & SESSION_MOVES;
 	client->came_away = hello->flags & SESSION_AWAY;
+	client->held = hello->flags & SESSION_RECONNECT; /* perhaps, by the daemon before */
 	client->conn = conn;
 	client->sock = conn->fd;
 	client->pidfd = pidfd;
@@ -145,6 +146,32 @@ void session_start(struct session_conn *conn, const struct session_msg *msg)
 
 /* ---- what comes from the broker ------------------------------------------------------------- */
 
+/* The client that waits for its userfaultfds; NULL: it has gone. p->lock is held. */
+static struct client *find_at_broker(struct programs *p, uint64_t id)
+{
+	struct client *client;
+
+	TAILQ_FOREACH (client, &p->clients, link)
+		if (client->id == id && client->state == CLIENT_AT_BROKER)
+			break;
+	return client;
+}
+
+/* No other thread uses it before the first one has come. */
+static void on_second(void *arg, uint64_t id, int fd)
+{
+	struct programs *p = arg;
+	struct client *client;
+
+	pthread_mutex_lock(&p->lock);
+	client = find_at_broker(p, id);
+	pthread_mutex_unlock(&p->lock);
+	if (client && client->second < 0)
+		client->second = fd;
+	else
+		broker_release(p, broker_queue_uid(p, id), fd);
+}
+
 static void on_uffd(void *arg, uint64_t id, int fd, int why)
 {
 	struct programs *p = arg;
@@ -152,9 +179,7 @@ static void on_uffd(void *arg, uint64_t id, int fd, int why)
 	struct ramp_err err;
 
 	pthread_mutex_lock(&p->lock);
-	TAILQ_FOREACH (client, &p->clients, link)
-		if (client->id == id && client->state == CLIENT_AT_BROKER)
-			break;
+	client = find_at_broker(p, id);
 	if (client && fd >= 0)
 		client_go(client, CLIENT_AT_BROKER, CLIENT_READYING);
 	pthread_mutex_unlock(&p->lock);
@@ -193,6 +218,7 @@ static void on_broker_lost(void *arg)
 
 const struct broker_ops session_broker_ops = {
 	.uffd = on_uffd,
+	.second = on_second,
 	.ended = on_broker_thread_ended,
 	.lost = on_broker_lost,
 };

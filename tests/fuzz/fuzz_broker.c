@@ -34,6 +34,7 @@ static struct {
 	unsigned int times;
 	uint64_t client;
 	bool ended, lost, got; /* got: a userfaultfd */
+	bool second;
 	int why;
 } heard;
 
@@ -48,6 +49,15 @@ static void on_uffd(void *arg, uint64_t client, int fd, int why)
 	heard.got = fd >= 0;
 	if (fd >= 0)
 		close(fd);
+}
+
+/* Comes before the first one, which alone is counted; from a broker it may come alone. */
+static void on_second(void *arg, uint64_t client, int fd)
+{
+	(void)arg;
+	heard.second = true;
+	heard.client = client;
+	close(fd);
 }
 
 static void on_ended(void *arg, uint64_t id)
@@ -65,7 +75,8 @@ static void on_lost(void *arg)
 	heard.lost = true;
 }
 
-static const struct broker_ops ops = {.uffd = on_uffd, .ended = on_ended, .lost = on_lost};
+static const struct broker_ops ops = {
+	.uffd = on_uffd, .second = on_second, .ended = on_ended, .lost = on_lost};
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
@@ -131,6 +142,7 @@ static void check_stranger(uint64_t client, const struct message *m)
 
 	fuzz_rule(heard.times == 1 && heard.client == client && heard.why == why);
 	fuzz_rule(!heard.ended && !heard.lost && heard.got == !why);
+	fuzz_rule(heard.second == (!why && m->n_fds > 1 && m->kind[1] == USERFAULTFD));
 }
 
 static void check_broker(const struct message *m)
@@ -139,13 +151,16 @@ static void check_broker(const struct message *m)
 	uint64_t client;
 	uint32_t why;
 
-	fuzz_rule(heard.times == 1 && heard.lost == (m->len != MESSAGE_BYTES));
+	fuzz_rule(heard.times + heard.second == 1 && heard.lost == (m->len != MESSAGE_BYTES));
 	if (heard.lost)
 		return;
 	wire_r_init(&r, m->bytes, m->len);
 	client = wire_get_u64(&r);
 	why = wire_get_u32(&r);
-	fuzz_rule(heard.client == client && heard.ended == (why == ENDED && !m->n_fds));
+	fuzz_rule(heard.client == client && heard.second == (why == SECOND && m->n_fds));
+	if (heard.second)
+		return;
+	fuzz_rule(heard.ended == (why == ENDED && !m->n_fds));
 	fuzz_rule(heard.ended || (heard.got == (m->n_fds > 0) && (heard.got || heard.why)));
 }
 
@@ -223,12 +238,14 @@ void fuzz_seeds(void)
 	static const uint8_t given[] = {0, 1, USERFAULTFD, 1, SESSION_VERSION};
 	static const uint8_t other[] = {0, 1, MEMFD, 1, SESSION_VERSION};
 	static const uint8_t many[] = {0, 3, USERFAULTFD, MEMFD, SOCKET, 1, SESSION_VERSION};
+	static const uint8_t two[] = {0, 2, USERFAULTFD, USERFAULTFD, 1, SESSION_VERSION};
 	static const uint8_t none[] = {0, 0, 1, SESSION_VERSION, 0, 0, 0};
 	uint8_t bytes[64] = {1, 1, USERFAULTFD, MESSAGE_BYTES, 7};
 
 	fuzz_seed("given", given, sizeof(given));
 	fuzz_seed("another-kind", other, sizeof(other));
 	fuzz_seed("more-than-one", many, sizeof(many));
+	fuzz_seed("two", two, sizeof(two));
 	fuzz_seed("none", none, sizeof(none));
 	fuzz_seed("passed-on", bytes, 4 + MESSAGE_BYTES);
 	bytes[1] = 0;

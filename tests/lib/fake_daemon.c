@@ -484,6 +484,7 @@ static bool answer_punch(struct fake *fake, const struct session_msg *msg,
 	return true;
 }
 
+/* Takes the first one alone, as an older daemon does. */
 static int receive_uffd(int door)
 {
 	char byte;
@@ -495,7 +496,7 @@ static int receive_uffd(int door)
 	struct msghdr m = {.msg_iov = &io,
 			   .msg_iovlen = 1,
 			   .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control)};
+			   .msg_controllen = CMSG_LEN(sizeof(int))};
 	int fd;
 
 	if (recvmsg(door, &m, MSG_CMSG_CLOEXEC) != 1 || !CMSG_FIRSTHDR(&m))

@@ -27,7 +27,7 @@
 #define WRITERS_MAX 8
 
 static char path[108];
-static int uffd = -1;
+static int uffd = -1, second = -1;
 static uint64_t agent_kind;
 static _Atomic int ready; /* 1, or -errno */
 static pid_t agent_tid;
@@ -204,6 +204,30 @@ static int carry_out(const struct session_msg *m, int fd, uint64_t *addr)
 	}
 }
 
+/* Reads what the second userfaultfd says, of which the daemon has to know nothing. */
+static void *read_second(void *arg)
+{
+	struct pollfd at = {.fd = second, .events = POLLIN};
+	struct uffd_msg msg;
+
+	while (poll(&at, 1, -1) >= 0)
+		if (read(second, &msg, sizeof(msg)) < 0 && errno != EAGAIN)
+			usleep(1000); /* before the daemon's handshake */
+	return arg;
+}
+
+static void make_uffds(int device)
+{
+	pthread_t thread;
+
+	uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	if (agent_kind < 16)
+		return;
+	second = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	pthread_create(&thread, NULL, read_second, NULL);
+	pthread_detach(thread);
+}
+
 static int greet(int sock, uint32_t tid)
 {
 	struct session_msg m = {
@@ -218,9 +242,10 @@ static int greet(int sock, uint32_t tid)
 	if (rc || m.type != SESSION_WELCOME || m.result)
 		return rc ? rc : -(int)m.result;
 	if (uffd < 0)
-		uffd = ioctl(fds[1], USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+		make_uffds(fds[1]);
 	if (agent_kind != 3)
-		session_send_uffd(fds[0], agent_kind == 2 ? fds[0] : uffd);
+		session_send_uffds(fds[0], (int[]){agent_kind == 2 ? fds[0] : uffd, second},
+				   second < 0 ? 1 : 2);
 	for (int i = 0; i < nfds; i++)
 		close(fds[i]);
 	rc = session_recv(sock, &m, NULL, NULL, 0);
@@ -294,7 +319,7 @@ static int start_session(uint64_t kind)
 
 	agent_kind = kind;
 	ready = 0;
-	uffd = -1;
+	uffd = second = -1;
 	pthread_create(&thread, NULL, agent, NULL);
 	pthread_detach(thread);
 	while (!ready)

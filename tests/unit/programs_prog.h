@@ -29,7 +29,8 @@ enum prog_op {
 	   13: moves page tables away (RESERVE, MOVE, RETURN), as those after it; those before it
 	       are older ones, which drop entries
 	   14: moves them to another place than it was told
-	   15: stops its process before the first RETURN */
+	   15: stops its process before the first RETURN
+	   16: has a second userfaultfd, and so can be closed to stores */
 	PROG_SESSION,
 	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after this many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */

@@ -230,7 +230,7 @@ static int send_hanging(const void *arg)
 		if (stranger_welcome(sock, i < DOORS ? PATIENCE : GREETED_MS, &door))
 			continue;
 		n++;
-		session_send_uffd(door, stranger_has);
+		session_send_uffds(door, &stranger_has, 1);
 		/* The client is refused; then the broker's thread begins to close the file. */
 		if (session_recv(sock, &m, NULL, NULL, 0) || m.result != EBADF)
 			return -1;

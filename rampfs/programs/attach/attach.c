@@ -73,7 +73,7 @@ static int attach_try(struct programs *p, struct mapped_segment *mseg, const uin
 		      struct ramp_err *err)
 {
 	uint64_t until = clock_ms() + FREEZE_WAIT_MS;
-	bool passes, held, again;
+	bool passes, open, held, again;
 	int state;
 
 	pthread_mutex_lock(&p->lock);
@@ -81,9 +81,10 @@ static int attach_try(struct programs *p, struct mapped_segment *mseg, const uin
 		/* Read before the state, since it is set after that. */
 		passes = atomic_load(&mseg->coming);
 		state = mseg->state;
-		held = state == MSEG_OPEN && mseg->held;
-		again = state == MSEG_OPEN && !held && holds && *holds != mseg->holds;
-		if (state == MSEG_OPEN && !held && !again) {
+		open = state == MSEG_OPEN || state == MSEG_CLOSED;
+		held = open && mseg->held;
+		again = open && !held && holds && *holds != mseg->holds;
+		if (open && !held && !again) {
 			mseg->attaching++;
 			mseg->attaches++;
 		}
@@ -186,6 +187,10 @@ int attach_failed(int rc, const struct attach_range *wish, struct ramp_err *err)
 		return ramp_err_set(err, ETIMEDOUT, "the process's agent does not answer");
 	if (rc == -ESRCH || rc == -EPROTO)
 		return ramp_err_set(err, ESRCH, "the process's session has ended");
+	if (rc == -EOPNOTSUPP)
+		return ramp_err_set(err, EOPNOTSUPP,
+				    "it is closed to stores until it has moved, which the agent of "
+				    "this process is too old for");
 	if (rc == -EEXIST)
 		return ramp_err_set(err, EEXIST,
 				    "something else is mapped at its address 0x%llx (\"arena\" in "
@@ -254,12 +259,15 @@ int attach_map(struct programs *p, struct mapped_segment *mseg, struct client *c
 		.len = wish->len,
 		.offset = wish->offset,
 		.prot = wish->prot,
-		.flags = (wish->flags & SESSION_NOHUGE) | (wish->writable ? 0 : SESSION_PRIVATE),
+		.flags = (wish->flags & SESSION_NOHUGE) | (wish->writable ? 0 : SESSION_PRIVATE) |
+			 (mseg->state == MSEG_CLOSED && wish->writable ? SESSION_SECOND : 0),
 	};
 	struct session_msg protect = {
 		.type = SESSION_PROTECT, .addr = wish->addr, .len = wish->len, .prot = wish->prot};
 	int fd, rc, undone = 0;
 
+	if (map.flags & SESSION_SECOND && client->second < 0)
+		return -EOPNOTSUPP;
 	if (wish->flags & SESSION_REPLACE)
 		return replace_range(p, mseg, client, wish);
 	fd = client_open_seg(client, seg, wish->writable);

@@ -11,6 +11,7 @@
 
 #include "attachments.h"
 #include "base/kernel.h"
+#include "base/page.h"
 #include "base/session.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
@@ -74,7 +75,7 @@ static void replace_mappings(struct programs *p, struct mapped_segment *mseg, st
 	/* Which page faults are left waiting depends on the table. By the new one they may not
 	   have to wait, and the code that ends a freeze only wakes ranges that are in the table. */
 	if (old)
-		kernel_uffd_wake(client->uffd, old->at[0].start, old->end - old->at[0].start);
+		uffd_wake(client, old->at[0].start, old->end - old->at[0].start);
 	free_mappings(p, old);
 	if (!keep)
 		free_mappings(p, fresh);
@@ -176,6 +177,27 @@ static int arm_all(struct mapped_segment *mseg, struct client *client)
 	return rc == -ESRCH ? 0 : rc;
 }
 
+int mseg_hold_stores(struct mapped_segment *mseg, struct client *client, uint64_t start,
+		     uint64_t end, uint64_t offset)
+{
+	uint64_t size = page_up(seg_size(mseg->seg)), len = size > offset ? size - offset : 0;
+
+	return uffd_hold(client, start, end, len < end - start ? len : end - start);
+}
+
+/* The same as arm_all, for a segment that is closed to stores. */
+static int hold_all(struct mapped_segment *mseg, struct client *client)
+{
+	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
+	int rc = 0;
+
+	for (size_t i = 0; cm && i < cm->count && !rc; i++)
+		if (!cm->at[i].gone && cm->at[i].writable)
+			rc = mseg_hold_stores(mseg, client, cm->at[i].start, cm->at[i].end,
+					      cm->at[i].offset);
+	return rc == -ESRCH ? 0 : rc;
+}
+
 static int look_once(struct programs *p, struct mapped_segment *mseg, struct client *client)
 {
 	struct table_look l = {.programs = p, .mseg = mseg, .client = client};
@@ -189,7 +211,9 @@ static int look_once(struct programs *p, struct mapped_segment *mseg, struct cli
 		return rc;
 	}
 	replace_mappings(p, mseg, client, l.found);
-	return mseg_armed(mseg) ? arm_all(mseg, client) : 0;
+	if (mseg_armed(mseg))
+		return arm_all(mseg, client);
+	return mseg->state == MSEG_CLOSED ? hold_all(mseg, client) : 0;
 }
 
 int mseg_look(struct programs *p, struct mapped_segment *mseg, struct client *client)

@@ -20,6 +20,10 @@ void mseg_look_all(struct programs *p, struct mapped_segment *mseg, const struct
    there would be taken for the other's. No `change` is held. */
 int client_look_at_others(struct programs *p, struct client *client, ramp_segment_t id,
 			  uint64_t start, uint64_t end);
+/* Has stores into a mapping of mseg wait (uffd_hold), up to the end of the file: a store behind it is
+   SIGBUS, and nothing makes the file longer while the segment is closed to stores. */
+int mseg_hold_stores(struct mapped_segment *mseg, struct client *client, uint64_t start,
+		     uint64_t end, uint64_t offset);
 /* Fills the table with all that the client maps, when its session has come. */
 int client_learn(struct programs *p, struct client *client);
 /* Takes the client's mappings out of the table. */

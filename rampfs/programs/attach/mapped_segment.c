@@ -134,7 +134,7 @@ void mseg_put(struct programs *p, struct mapped_segment *mseg)
 
 	pthread_mutex_lock(&p->lock);
 	/* A freeze is remembered until it ends, also without references. */
-	last = --mseg->refs == 0 && mseg->state != MSEG_FROZEN;
+	last = --mseg->refs == 0 && mseg->state != MSEG_FROZEN && mseg->state != MSEG_CLOSED;
 	if (last)
 		LIST_REMOVE(mseg, link);
 	pthread_mutex_unlock(&p->lock);
@@ -199,6 +199,7 @@ static struct mapped_segment *mseg_make(struct programs *p, ramp_segment_t id)
 	mseg->id = id;
 	mseg->refs = 1;
 	RB_INIT(&mseg->attached);
+	LIST_INIT(&mseg->beside);
 	pthread_mutex_init(&mseg->change, NULL);
 	/* The pager reads all the time: without this no writer would ever get the lock. */
 	pthread_rwlockattr_init(&attr);
@@ -268,7 +269,8 @@ void mseg_go(struct programs *p, struct mapped_segment *mseg, enum mseg_state fr
 		unsigned int next; /* bits of the states that may follow */
 	} states[] = {
 		[MSEG_OPEN] = {"OPEN", 1u << MSEG_FROZEN | 1u << MSEG_GONE},
-		[MSEG_FROZEN] = {"FROZEN", 1u << MSEG_OPEN | 1u << MSEG_GONE},
+		[MSEG_FROZEN] = {"FROZEN", 1u << MSEG_OPEN | 1u << MSEG_CLOSED | 1u << MSEG_GONE},
+		[MSEG_CLOSED] = {"CLOSED", 1u << MSEG_OPEN | 1u << MSEG_FROZEN},
 		[MSEG_GONE] = {"GONE", 1u << MSEG_OPEN},
 	};
 

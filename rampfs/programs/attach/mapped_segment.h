@@ -46,14 +46,18 @@ RB_PROTOTYPE(attached_by_client, client_mappings, in_mseg, compare_clients)
 /*
  *   OPEN --programs_revoke--> FROZEN --programs_gone--> GONE --programs_back--> OPEN
  *                             FROZEN --programs_restore--> OPEN
+ *                             FROZEN --programs_close_stores--> CLOSED
+ *   CLOSED --programs_revoke--> FROZEN    CLOSED --programs_restore--> OPEN
  *   OPEN --programs_gone, in a daemon's life that never revoked--> GONE
  *
  * OPEN: not registered, or `pulling`: every attachment is registered and the pager serves it.
  * FROZEN: every attachment is registered, accesses to it wait, no page fault is resolved.
+ * CLOSED: every attachment that may be stored into is registered with the second userfaultfd, and
+ * protected: loads continue, a store waits. New attachments are protected before programs get them.
  * GONE: attachments map the empty file, or accesses wait until their agents have mapped it.
  * For a daemon that starts, a record GIVEN means FROZEN, and no record means GONE.
  */
-enum mseg_state { MSEG_OPEN, MSEG_FROZEN, MSEG_GONE };
+enum mseg_state { MSEG_OPEN, MSEG_FROZEN, MSEG_CLOSED, MSEG_GONE };
 
 /* The counts at the time of a prelook (prelook.c). */
 struct prelook {
@@ -73,11 +77,12 @@ struct mapped_segment {
 	atomic_uint late; /* GONEs of it that agents have not answered (agent_call.c) */
 	ramp_segment_t id;
 	pthread_mutex_t change;
-	struct prelook prelook; /* protected by change */
-	struct watch *watch;	/* watch.c; NULL: stores are not watched. Protected by change */
-	pthread_rwlock_t lock;	/* protects what follows */
-	_Atomic int state;	/* enum mseg_state; written under lock and change */
-	atomic_bool coming;	/* GONE, but programs_back is about to come */
+	struct prelook prelook;	    /* protected by change */
+	LIST_HEAD(, beside) beside; /* beside.c. Protected by change */
+	struct watch *watch;	    /* watch.c; NULL: stores are not watched. Protected by change */
+	pthread_rwlock_t lock;	    /* protects what follows */
+	_Atomic int state;	    /* enum mseg_state; written under lock and change */
+	atomic_bool coming;	    /* GONE, but programs_back is about to come */
 	bool pulling;
 	struct seg *seg;	 /* a reference, or NULL: not in this store */
 	_Atomic uint64_t lo, hi; /* its extent; the arena if that is not known */

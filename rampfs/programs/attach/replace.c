@@ -286,15 +286,26 @@ void programs_gone(struct programs *p, struct seg *seg, const char *owner_node)
 
 /* ---- back ----------------------------------------------------------------------------------- */
 
-static void unmap_scratch(struct client *client, uint64_t addr, uint64_t len, uint64_t until_ms)
+void replace_unmap(struct client *client, uint64_t addr, uint64_t len, uint64_t until_ms)
 {
 	struct session_msg msg = {.type = SESSION_UNMAP, .addr = addr, .len = len};
 
 	agent_call(client, &msg, -1, until_ms, NULL);
 }
 
-int replace_back(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
-		 uint32_t flags, uint64_t until_ms)
+/* Registers a scratch mapping as the segment's state needs it. */
+static int arm_scratch(struct mapped_segment *mseg, const struct mapping_ref *ref, bool second,
+		       uint64_t scratch)
+{
+	uint64_t end = scratch + (ref->end - ref->start);
+
+	if (second)
+		return mseg_hold_stores(mseg, ref->client, scratch, end, ref->offset);
+	return mseg_armed(mseg) ? uffd_arm(ref->client, scratch, end) : 0;
+}
+
+int replace_map(struct mapped_segment *mseg, const struct mapping_ref *ref, uint32_t flags,
+		uint64_t until_ms, uint64_t *at)
 {
 	struct client *client = ref->client;
 	uint64_t len = ref->end - ref->start, scratch = 0;
@@ -307,10 +318,8 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 		.offset = ref->offset,
 		.prot = ref->prot,
 	};
-	struct session_msg swap = {.type = SESSION_SWAP, .addr = ref->start, .len = len};
 	int fd = client_open_seg(client, mseg->seg, ref->writable), rc;
 
-	(void)p;
 	if (fd < 0)
 		return fd;
 	rc = agent_call(client, &back, fd, until_ms, &scratch);
@@ -323,21 +332,46 @@ int replace_back(struct programs *p, struct mapped_segment *mseg, const struct m
 		return rc;
 	if (!scratch || scratch & (RAMP_PAGE_BYTES - 1) || scratch + len < scratch)
 		return -EPROTO;
-	if (mseg_armed(mseg))
-		rc = uffd_arm(client, scratch, scratch + len);
-	if (rc) {
-		unmap_scratch(client, scratch, len, until_ms);
-		return rc;
-	}
+	*at = scratch;
+	return 0;
+}
+
+int replace_swap(struct mapped_segment *mseg, const struct mapping_ref *ref, uint64_t at,
+		 uint64_t until_ms)
+{
+	struct session_msg swap = {.type = SESSION_SWAP,
+				   .addr = ref->start,
+				   .len = ref->end - ref->start,
+				   .scratch = at};
+	int rc;
+
 	/* From the SWAP on page faults arrive there, and the table must know the range. */
 	mseg_mark_live(mseg, ref);
-	swap.scratch = scratch;
 	if (mseg_armed(mseg)) /* its event may be handled after the answer */
-		away_note_swap(client, mseg->id, scratch, ref->start, len);
-	rc = agent_call(client, &swap, -1, until_ms, NULL);
+		away_note_swap(ref->client, mseg->id, at, ref->start, swap.len);
+	rc = agent_call(ref->client, &swap, -1, until_ms, NULL);
 	if (rc)
-		(void)away_take_swap(client, scratch, ref->start, len);
+		(void)away_take_swap(ref->client, at, ref->start, swap.len);
 	return rc;
+}
+
+int replace_back(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *ref,
+		 uint32_t flags, uint64_t until_ms)
+{
+	bool second = mseg->state == MSEG_CLOSED && ref->writable;
+	uint64_t scratch;
+	int rc;
+
+	(void)p;
+	rc = replace_map(mseg, ref, flags | (second ? SESSION_SECOND : 0), until_ms, &scratch);
+	if (rc)
+		return rc;
+	rc = arm_scratch(mseg, ref, second, scratch);
+	if (rc) {
+		replace_unmap(ref->client, scratch, ref->end - ref->start, until_ms);
+		return rc;
+	}
+	return replace_swap(mseg, ref, scratch, until_ms);
 }
 
 /* As replace_back, in halves if memory lacks. Halves that were put back stay, also if another

@@ -7,7 +7,7 @@
  * end of a socket pair (WELCOME), the broker the other end, the "door". For each door the broker
  * makes a thread with a descriptor table of its own (unshare). The thread waits for the one
  * message, looks what kind of file the descriptor is (readlink of its own /proc/thread-self/fd),
- * passes a userfaultfd on, and answers an errno for any other file.
+ * passes a userfaultfd on, a second one before it, and answers an errno for any other file.
  *
  * A thread that hangs in close hangs alone. For that, it must be the only holder of the door when
  * it looks at what has come, since the last close of a socket also closes the descriptors in it
@@ -59,6 +59,7 @@
 #define ENDED	      UINT32_MAX /* to the daemon: the thread of that id has ended */
 #define LET_GO	      (UINT32_MAX - 1) /* to the broker: the descriptor to close, after GO */
 #define GO	      (UINT32_MAX - 2) /* to the broker: the daemon has closed its copy */
+#define SECOND	      (UINT32_MAX - 3) /* to the daemon: the second userfaultfd; the first follows */
 #define STACK_BYTES   (128u << 10)
 #define FDS_MAX	      253 /* in one message: the kernel's SCM_MAX_FD */
 
@@ -184,6 +185,8 @@ static size_t serve_door(int daemon, uint64_t client, int door, int fds[FDS_MAX]
 		why = n == 0 ? EPIPE : EBADMSG;
 	else
 		why = look_at_fd(fds[0]);
+	if (!why && n_fds > 1 && !look_at_fd(fds[1]))
+		send_one(daemon, client, SECOND, fds[1]);
 	send_one(daemon, client, (uint32_t)why, why ? -1 : fds[0]);
 	return n_fds;
 }
@@ -444,6 +447,8 @@ static void on_door(uv_poll_t *poll, int status, int events)
 		}
 		if (why == ENDED && fd < 0)
 			d->ops->ended(d->arg, client);
+		else if (why == SECOND && fd >= 0)
+			d->ops->second(d->arg, client, fd);
 		else
 			d->ops->uffd(d->arg, client, fd, fd < 0 && !why ? EBADMSG : (int)why);
 	}

@@ -17,6 +17,8 @@ struct broker_ops {
 	/* The userfaultfd of that client: fd is the callee's. -1: it was refused, `why` is an
 	   errno. */
 	void (*uffd)(void *arg, uint64_t client, int fd, int why);
+	/* Its second userfaultfd, before the first one, where the client has sent two. */
+	void (*second)(void *arg, uint64_t client, int fd);
 	/* The broker's thread for that client, or for that id of broker_let_go, has ended. */
 	void (*ended)(void *arg, uint64_t id);
 	/* The broker has died, and with it all its threads; another is about to start. */

@@ -29,7 +29,7 @@ struct client *client_make(struct programs *p, pid_t pid, uid_t uid)
 	client->uid = uid;
 	client->since_ms = clock_ms();
 	client->looked_ms = clock_ms();
-	client->sock = client->uffd = client->pidfd = -1;
+	client->sock = client->uffd = client->second = client->pidfd = -1;
 	client->look.schedstat = -1;
 	pthread_mutex_init(&client->life, NULL);
 	pthread_mutex_init(&client->io, NULL);
@@ -57,6 +57,8 @@ void client_put(struct client *client)
 	mappings_close(&client->mappings);
 	if (client->uffd >= 0)
 		broker_release(client->programs, client->uid, client->uffd);
+	if (client->second >= 0)
+		broker_release(client->programs, client->uid, client->second);
 	if (client->pidfd >= 0)
 		close(client->pidfd);
 	if (client->look.schedstat >= 0)

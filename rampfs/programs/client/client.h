@@ -84,6 +84,9 @@ struct client {
 	uint64_t since_ms;	   /* when it connected; DEAD: when it hung up */
 	struct session_conn *conn; /* NULL once it has hung up; control thread */
 	int sock, uffd;
+	/* A second userfaultfd of the same memory, without WP_ASYNC: protected pages can be loaded, and a
+	   store waits. The agent reads its events. -1: none, of an older agent. */
+	int second;
 	/* Of the process that connected: `pid` alone may be another process's by now. -1: an
 	   orphan of the daemon before, of which only the memory is known. */
 	int pidfd;
@@ -92,6 +95,7 @@ struct client {
 	/* Its agent had page tables away when it came: an earlier daemon's, of which this one has
 	   no notes. */
 	bool came_away;
+	atomic_bool held; /* mappings of it may be registered with `second` */
 	atomic_bool orphan;
 	/* An orphan whose missing pages are being pulled; the sweep's field. */
 	bool prefetched;

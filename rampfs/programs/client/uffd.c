@@ -23,16 +23,17 @@
 #define READ_TRIES    3u /* after an error for which the kernel has no reason */
 #define DISARM_TRIES  3u /* likewise */
 #define READING_TRIES 50
+#define HOLD_TRIES    1000
 #define YIELD_TRIES   8
 #define UFFD_FEATURES                                                                              \
 	(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |  \
 	 UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_THREAD_ID |     \
 	 KERNEL_UFFD_WP_UNPOPULATED | KERNEL_UFFD_WP_ASYNC | KERNEL_UFFD_POISON)
 
-int uffd_handshake(int uffd, struct ramp_err *err)
+static int handshake(int uffd, uint64_t features, struct ramp_err *err)
 {
 	struct pollfd at = {.fd = uffd, .events = POLLIN};
-	int rc = kernel_uffd_api(uffd, UFFD_FEATURES);
+	int rc = kernel_uffd_api(uffd, features);
 
 	/* A daemon before this one has done it already: then other ioctls work. */
 	if (rc == -EINVAL)
@@ -44,22 +45,86 @@ int uffd_handshake(int uffd, struct ramp_err *err)
 	return 0;
 }
 
+int uffd_handshake(int uffd, struct ramp_err *err)
+{
+	return handshake(uffd, UFFD_FEATURES, err);
+}
+
+void uffd_handshake_second(struct client *client)
+{
+	struct ramp_err err;
+
+	if (client->second < 0 ||
+	    !handshake(client->second, UFFD_FEATURES & ~KERNEL_UFFD_WP_ASYNC, &err))
+		return;
+	broker_release(client->programs, client->uid, client->second);
+	client->second = -1;
+}
+
 int uffd_arm(struct client *client, uint64_t start, uint64_t end)
 {
 	return kernel_uffd_register(client->uffd, start, end - start, KERNEL_UFFD_MODES);
+}
+
+int uffd_hold(struct client *client, uint64_t start, uint64_t end, uint64_t len)
+{
+	int rc;
+
+	if (client->second < 0)
+		return -EOPNOTSUPP;
+	atomic_store(&client->held, true);
+	rc = kernel_uffd_register(client->second, start, end - start, UFFDIO_REGISTER_MODE_WP);
+	for (int i = 0; len && !rc; i++) {
+		rc = kernel_uffd_protect(client->second, start, len, true);
+		if (rc != -EAGAIN || i == HOLD_TRIES)
+			break;
+		rc = 0; /* the program remaps: the agent's guard reads that */
+		uffd_let_others(i);
+	}
+	return rc;
+}
+
+static void unregister(int uffd, uint64_t start, uint64_t end)
+{
+	for (unsigned int i = 0; i < DISARM_TRIES; i++) {
+		int rc = kernel_uffd_unregister(uffd, start, end - start);
+
+		if (rc != -ENOMEM && rc != -EIO)
+			break;
+	}
+}
+
+/* Kernels differ in whether one userfaultfd may unregister what another one has registered: so each
+   mapping is taken by itself. */
+static int unregister_both(void *arg, const struct proc_mapping *m)
+{
+	struct client *client = arg;
+
+	unregister(client->uffd, m->start, m->end);
+	unregister(client->second, m->start, m->end);
+	return 0;
+}
+
+static bool may_be_held(struct client *client)
+{
+	return client->second >= 0 && atomic_load(&client->held);
+}
+
+void uffd_wake(struct client *client, uint64_t start, uint64_t len)
+{
+	kernel_uffd_wake(client->uffd, start, len);
+	if (may_be_held(client))
+		kernel_uffd_wake(client->second, start, len);
 }
 
 /* A range that stays registered without need has page faults that no thread serves: they come
    again and again, until the next look. */
 void uffd_disarm(struct client *client, uint64_t start, uint64_t end)
 {
-	for (unsigned int i = 0; i < DISARM_TRIES; i++) {
-		int rc = kernel_uffd_unregister(client->uffd, start, end - start);
-
-		if (rc != -ENOMEM && rc != -EIO)
-			break;
-	}
-	kernel_uffd_wake(client->uffd, start, end - start);
+	if (may_be_held(client))
+		(void)mappings_each(&client->mappings, start, end, unregister_both, client);
+	unregister(client->uffd, start, end);
+	uffd_wake(client, start, end - start);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -160,7 +225,7 @@ void client_wake_all(struct client *client)
 {
 	const struct programs *p = client->programs;
 
-	kernel_uffd_wake(client->uffd, p->arena_lo, p->arena_hi - p->arena_lo);
+	uffd_wake(client, p->arena_lo, p->arena_hi - p->arena_lo);
 }
 
 void uffd_drain_but(struct client *client, uint64_t lo, uint64_t hi)

@@ -23,6 +23,13 @@ int uffd_handshake(int uffd, struct ramp_err *err);
    else is. */
 int uffd_arm(struct client *client, uint64_t start, uint64_t end);
 void uffd_disarm(struct client *client, uint64_t start, uint64_t end);
+/* Makes the handshake of the second userfaultfd, or does without it. */
+void uffd_handshake_second(struct client *client);
+/* Registers a range with the second userfaultfd, and protects the first `len` bytes of it: loads continue, and
+   a store there waits until uffd_disarm. -EOPNOTSUPP: the agent has none; -EBUSY: it is registered with the first one. */
+int uffd_hold(struct client *client, uint64_t start, uint64_t end, uint64_t len);
+/* Wakes what waits in a range, whichever of the two it is registered with. */
+void uffd_wake(struct client *client, uint64_t start, uint64_t len);
 
 /* Whether a remap is under way there, or its event has been read and its thread has not run since. */
 bool uffd_remapping(struct client *client);

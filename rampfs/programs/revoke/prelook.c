@@ -30,9 +30,11 @@
 
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "close_stores.h"
 #include "outside.h"
 #include "prelook.h"
 #include "programs/attach/attachments.h"
+#include "programs/attach/beside.h"
 #include "programs/attach/move_away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
@@ -44,6 +46,8 @@
 #define NOWHERE	       UINT64_C(0x100000)
 #define COUNT_US       20000u /* for an mremap that is under way */
 #define COUNT_PAUSE_US 50
+
+#define UNMAP_MS 1000u
 
 /* ---- locked memories ------------------------------------------------------------------------ */
 
@@ -195,6 +199,7 @@ void prelook_end(struct programs *p, struct mapped_segment *mseg)
 	struct client_mappings *cm;
 
 	mseg->prelook.on = mseg->prelook.armed = false;
+	beside_drop(mseg, clock_ms() + UNMAP_MS);
 	move_away_return(p, mseg);
 	if (mseg_armed(mseg))
 		return;
@@ -222,6 +227,8 @@ int programs_prelook(struct programs *p, struct seg *seg, struct ramp_err *err)
 		rc = ramp_err_sys(err, errno, "the segment's file");
 	else if (mseg->state == MSEG_OPEN)
 		rc = take_prelook(p, mseg, st.st_ino, err);
+	else if (mseg->state == MSEG_CLOSED)
+		rc = close_stores_prepare(p, mseg, err);
 	pthread_mutex_unlock(&mseg->change);
 	mseg_put(p, mseg);
 	return rc;

@@ -8,6 +8,9 @@
  * whether a page is present or a mapping is not registered. From there on every load and store waits
  * in a page fault that the pager leaves alone.
  *
+ * A segment that is closed to stores (close_stores.c) has its protected mappings replaced by such
+ * without entries, instead.
+ *
  * The entries of a stopped process are dropped from outside (inject.c), unless its agent owes a
  * RETURN (move_away.c): that is -EBUSY.
  *
@@ -27,16 +30,19 @@
 
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "close_stores.h"
 #include "inject.h"
 #include "may_move.h"
 #include "prelook.h"
 #include "programs/attach/agent_call.h"
 #include "programs/attach/attachments.h"
+#include "programs/attach/beside.h"
 #include "programs/attach/move_away.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/proc/process.h"
 #include "programs/programs.h"
+#include "thaw.h"
 
 #define RESOLVING_MS	100u /* how long a freeze waits for threads that map pages */
 #define PATIENCE_MS	20   /* then a silent process is checked for being stopped */
@@ -408,11 +414,12 @@ static void await_ends(struct revoke *r)
 /* Whether nothing of one process is left in [lo, hi). -EBUSY, -errno. */
 static int verify_one(struct revoke *r, const struct drop *d, uint64_t lo, uint64_t hi)
 {
-	struct address_range places[AWAY_MAX];
+	struct address_range places[AWAY_MAX + BESIDE_MAX];
 	struct revoked_ranges known = {
 		.covered = r->ranges + d->first, .n_covered = d->count, .away = places};
 
 	known.n_away = away_places(d->client, r->mseg->id, places);
+	known.n_away += beside_places(r->mseg, d->client, places + known.n_away, BESIDE_MAX);
 	return mappings_clear(&d->client->mappings, lo, hi, r->ino, &known);
 }
 
@@ -449,29 +456,7 @@ static int verify(struct revoke *r)
 	return rc || same ? rc : verify_others(r);
 }
 
-/* ---- freezing and thawing ------------------------------------------------------------------- */
-
-/* Gives access back. change is held. */
-static void thaw(struct programs *p, struct mapped_segment *mseg)
-{
-	struct mapping_ref *refs;
-	size_t count;
-
-	mseg->prelook.armed = false;
-	move_away_return(p, mseg);
-	mseg_go(p, mseg, MSEG_FROZEN, MSEG_OPEN);
-	if (mseg_refs(mseg, &refs, &count))
-		abort(); /* programs would wait for ever; the next daemon unregisters them */
-	for (size_t i = 0; i < count; i++)
-		if (refs[i].gone)
-			continue;
-		else if (mseg->pulling)
-			kernel_uffd_wake(refs[i].client->uffd, refs[i].start,
-					 refs[i].end - refs[i].start);
-		else
-			uffd_disarm(refs[i].client, refs[i].start, refs[i].end);
-	mapping_refs_free(refs, count);
-}
+/* ---- freezing ------------------------------------------------------------------------------- */
 
 /* Waits for the threads that map pages of it to end. False: a program keeps one of them. */
 static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms)
@@ -487,18 +472,19 @@ static bool none_resolves(struct programs *p, struct mapped_segment *mseg, uint6
 }
 
 /* Freezes: nothing attaches and nothing is resolved from here on. Returns with change held, on
-   success. */
-static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms,
+   success; *closed: it was closed to stores. */
+static int freeze(struct programs *p, struct mapped_segment *mseg, uint64_t until_ms, bool *closed,
 		  struct ramp_err *err)
 {
 	bool idle = true, kept;
 
 	pthread_mutex_lock(&mseg->change);
-	if (mseg->state != MSEG_OPEN) {
+	*closed = mseg->state == MSEG_CLOSED;
+	if (mseg->state != MSEG_OPEN && !*closed) {
 		pthread_mutex_unlock(&mseg->change);
 		return ramp_err_set(err, EBUSY, "it is being moved already");
 	}
-	mseg_go(p, mseg, MSEG_OPEN, MSEG_FROZEN);
+	mseg_go(p, mseg, mseg->state, MSEG_FROZEN);
 	pthread_mutex_unlock(&mseg->change);
 	/* An attach that has begun needs `change` to end. */
 	pthread_mutex_lock(&p->lock);
@@ -531,13 +517,20 @@ static void note_revoke(struct programs *p, uint64_t us)
 static int freeze_and_drop(struct revoke *r)
 {
 	struct programs *p = r->programs;
-	int rc = freeze(p, r->mseg, r->until_ms, r->err);
+	bool closed;
+	int rc = freeze(p, r->mseg, r->until_ms, &closed, r->err);
 
 	if (rc)
 		return rc;
-	rc = arm_all(r);
-	if (!rc)
-		rc = drop_all(r);
+	if (closed) {
+		rc = close_stores_replace(p, r->mseg, r->until_ms, r->err);
+		if (!rc && revoke_take_stock(r))
+			rc = ramp_err_sys(r->err, ENOMEM, "a revoke");
+	} else {
+		rc = arm_all(r);
+		if (!rc)
+			rc = drop_all(r);
+	}
 	if (!rc) {
 		await_ends(r);
 		rc = verify(r);
@@ -587,7 +580,7 @@ void programs_restore(struct programs *p, struct seg *seg)
 	if (!mseg)
 		return;
 	pthread_mutex_lock(&mseg->change);
-	if (mseg->state == MSEG_FROZEN) {
+	if (mseg->state == MSEG_FROZEN || mseg->state == MSEG_CLOSED) {
 		mseg_set_seg(mseg, seg);
 		thaw(p, mseg);
 	} else if (mseg->prelook.armed) {

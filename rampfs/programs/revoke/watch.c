@@ -330,7 +330,8 @@ static void look_for_last(struct programs *p, struct mapped_segment *mseg,
 			  const struct watched_data *data)
 {
 	struct watch *w = mseg->watch;
-	bool holds = mseg->state == MSEG_FROZEN && watch_holds(p, mseg, refs, n_refs);
+	bool frozen = mseg->state == MSEG_FROZEN || mseg->state == MSEG_CLOSED;
+	bool holds = frozen && watch_holds(p, mseg, refs, n_refs);
 
 	if (holds)
 		look_at_all(w, mseg->id, true, data);
