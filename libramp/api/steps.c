@@ -38,6 +38,7 @@ struct stepped_move {
 	struct daemon_link link;
 	uint8_t reached; /* HELD said so */
 	uint32_t held_ms;
+	bool closed;	 /* it was closed to stores */
 	unsigned held;	 /* how many HELD have come */
 	unsigned silent; /* connections on which nothing has come, since the last that was not so */
 	bool cancelled, ended;
@@ -70,6 +71,10 @@ static void steps_ask_again(struct stepped_move *steps)
 	int rc;
 
 	steps->reached = 0;
+	if (steps->closed && steps->connect.step < SESSION_TAKEN) {
+		end_with(steps, -ECONNABORTED, "its daemon has ended, and stores continue");
+		return;
+	}
 	if (steps->cancelled) {
 		end_away(steps, -EINTR, "the daemon ended before it had answered");
 		return;
@@ -95,6 +100,8 @@ static void steps_heed(struct stepped_move *steps, const struct session_msg *msg
 	steps->silent = 0;
 	if (msg->type == SESSION_HELD) {
 		steps->reached = msg->step;
+		steps->closed |=
+			msg->step >= SESSION_WRITES_CLOSED && msg->step <= SESSION_ALL_READ;
 		steps->held_ms = (uint32_t)msg->len;
 		steps->held++;
 	} else if (msg->type == SESSION_ANSWER && msg->result == ESHUTDOWN) {
@@ -322,7 +329,7 @@ EXPORT int ramp_extend(struct ramp_segment *segment, unsigned ms)
 	if (!steps)
 		return not_connected("ramp_extend");
 	pthread_mutex_lock(&steps->calls);
-	if (steps->connect.step > SESSION_CONNECTED) {
+	if (steps->connect.step >= SESSION_PREPARED) {
 		rc = error_set(EBUSY, "ramp_extend", "the move is prepared");
 	} else {
 		rc = go_and_wait(steps, SESSION_HOLD, ms);
@@ -362,6 +369,103 @@ EXPORT int ramp_transfer(struct ramp_segment *segment)
 	steps_put(segment, steps, true);
 	return rc;
 }
+
+/* ---- two steps ------------------------------------------------------------------------------ */
+
+static uint8_t reached(struct stepped_move *steps)
+{
+	uint8_t step;
+
+	pthread_mutex_lock(&steps->lock);
+	steps_look(steps);
+	/* How it ended is the call's result. */
+	step = steps->ended ? SESSION_TAKEN : steps->reached;
+	pthread_mutex_unlock(&steps->lock);
+	return step;
+}
+
+/* Has the target read ahead, where that was not asked for yet. Returns at once. */
+static void read_ahead(struct stepped_move *steps)
+{
+	pthread_mutex_lock(&steps->lock);
+	steps_look(steps);
+	if (steps->connect.step < SESSION_READ_AHEAD)
+		go(steps, SESSION_READ_AHEAD, 0);
+	pthread_mutex_unlock(&steps->lock);
+}
+
+static int finish_write(struct ramp_segment *segment, const char *call, bool waits)
+{
+	struct stepped_move *steps = steps_get(segment);
+	bool over = false;
+	int rc = 0;
+
+	if (!steps)
+		return not_connected(call);
+	pthread_mutex_lock(&steps->calls);
+	if (steps->connect.step >= SESSION_PREPARED) {
+		rc = error_set(EBUSY, call, "the move is prepared");
+	} else {
+		if (!waits)
+			read_ahead(steps);
+		if (!waits && reached(steps) < SESSION_READ_AHEAD) {
+			rc = error_set(EAGAIN, call, "its target has not read ahead yet");
+		} else {
+			rc = steps_tell(steps, go_and_wait(steps, SESSION_WRITES_CLOSED, 0));
+			over = rc != 0;
+		}
+	}
+	pthread_mutex_unlock(&steps->calls);
+	steps_put(segment, steps, over);
+	return rc;
+}
+
+EXPORT int ramp_finish_write(struct ramp_segment *segment)
+{
+	return finish_write(segment, "ramp_finish_write", true);
+}
+
+EXPORT int ramp_try_finish_write(struct ramp_segment *segment)
+{
+	return finish_write(segment, "ramp_try_finish_write", false);
+}
+
+static int finish_read(struct ramp_segment *segment, const char *call, bool waits)
+{
+	struct stepped_move *steps = steps_get(segment);
+	bool over = false;
+	uint8_t step;
+	int rc;
+
+	if (!steps)
+		return not_connected(call);
+	pthread_mutex_lock(&steps->calls);
+	step = reached(steps);
+	if (step < SESSION_WRITES_CLOSED) {
+		rc = error_set(EINVAL, call,
+			       "it is not closed to stores: ramp_finish_write comes first");
+	} else if (!waits && step < SESSION_ALL_READ) {
+		rc = error_set(EAGAIN, call, "its target has not read all of it yet");
+	} else {
+		rc = steps_tell(steps, go_and_wait(steps, SESSION_TAKEN, 0));
+		over = true;
+	}
+	pthread_mutex_unlock(&steps->calls);
+	steps_put(segment, steps, over);
+	return rc;
+}
+
+EXPORT int ramp_finish_read(struct ramp_segment *segment)
+{
+	return finish_read(segment, "ramp_finish_read", true);
+}
+
+EXPORT int ramp_try_finish_read(struct ramp_segment *segment)
+{
+	return finish_read(segment, "ramp_try_finish_read", false);
+}
+
+/* ---- giving up ------------------------------------------------------------------------------ */
 
 static void cancel(struct stepped_move *steps)
 {

@@ -101,6 +101,7 @@ static const enum ramp_event_kind kinds[] = {
 	[SESSION_GAVE] = RAMP_GIVEN,
 	[SESSION_SETTLED] = RAMP_SETTLED,
 	[SESSION_FAILED] = RAMP_FAILED,
+	[SESSION_CLOSED] = RAMP_CLOSED,
 };
 
 /* Returns true where it is an event for the program. */

@@ -283,6 +283,27 @@ int ramp_prepare(struct ramp_segment *segment);
    directories show the segment there some milliseconds later. Errors as of ramp_prepare(), and
    -EINPROGRESS as of ramp_migrate(). */
 int ramp_transfer(struct ramp_segment *segment);
+/*
+ * The hand-over in two steps, of a segment that is connected in mode RAMP_PRECOPY and not prepared.
+ *
+ * ramp_finish_write() waits until the node has read ahead in rounds (and begins that), and closes the
+ * segment to stores: from its return on no byte of it changes. A store of any program waits, and so does
+ * a system call that would change bytes (-EAGAIN where it must not wait, EBUSY after some seconds); loads and
+ * read(2) continue, meanwhile that node reads what was stored into since. ramp_finish_read() waits until it has
+ * all, and hands the segment over as ramp_transfer(): what waits to store is SIGBUS then, as any touch. The
+ * forms with try wait for neither: -EAGAIN, call again; the first one begins the rounds.
+ *
+ * ramp_abort(), the end of the process, and the end of the time (30 s from ramp_finish_write() on; longer by
+ * ramp_extend()) give stores back, and the segment stays. So does the end of the daemon: -ECONNABORTED.
+ * -EOPNOTSUPP: another mode; or a process that has it mapped has a librampfs-preload.so or libramp.so of an older
+ * version, which is named; -ENOMEM: a process may map no more; -EINVAL: ramp_finish_read() before
+ * ramp_finish_write(); -EBUSY: it is prepared; and as ramp_transfer(). After an error other than -EAGAIN, -EINVAL
+ * and -EBUSY for that reason it is not connected any more.
+ */
+int ramp_finish_write(struct ramp_segment *segment);
+int ramp_try_finish_write(struct ramp_segment *segment);
+int ramp_finish_read(struct ramp_segment *segment);
+int ramp_try_finish_read(struct ramp_segment *segment);
 /* Gives it up, also while another thread is in one of these calls, which then returns -EINTR.
    -ENOTCONN; -EALREADY: it is handed over; -EINPROGRESS. */
 int ramp_abort(struct ramp_segment *segment);
@@ -305,6 +326,8 @@ enum ramp_event_kind {
 	RAMP_FAILED,	 /* it stays: `result`, `why` */
 	/* Only of a receiver that wants phases. */
 	RAMP_COMING, /* this node has room for it, and `node` still owns it: it arrives, or stays there */
+	/* Of a departure, too. */
+	RAMP_CLOSED, /* stores into it wait, loads continue: ramp_finish_write() */
 };
 
 struct ramp_event {

@@ -356,6 +356,28 @@ template <typename T> class container
 	{
 		must_be_here();
 		detail::must(ramp_abort(m_segment.get()));
+		if (!m_heap)
+			reopen();
+	}
+	/* The hand-over in two steps, of an object that is connected in mode RAMP_PRECOPY. finish_write() waits until the node has read
+	   ahead; from its return on nothing changes the object, and it is read through what is returned. finish_read() waits until
+	   the node has all of it, and moves it as transfer() does. The heap is closed between them. Where one of them fails the object
+	   is as it was, connected to no node. The forms with try wait for neither: nullptr, false: not yet. */
+	const T &finish_write()
+	{
+		return *finish_write_by(ramp_finish_write);
+	}
+	const T *try_finish_write()
+	{
+		return finish_write_by(ramp_try_finish_write);
+	}
+	void finish_read()
+	{
+		finish_read_by(ramp_finish_read);
+	}
+	bool try_finish_read()
+	{
+		return finish_read_by(ramp_try_finish_read);
 	}
 	/* Moves it to the node of connect(); it is empty then. Where that fails (ramp_transfer says how) it is as it was, connected to
 	   no node; but after EINPROGRESS, when the move may continue, it is empty. ENOTCONN: there was no connect(). */
@@ -460,6 +482,40 @@ template <typename T> class container
 		};
 		options.arg = m_segment.get();
 		return options;
+	}
+
+	/* The heap notes in the segment that it is closed, so that comes first. */
+	const T *finish_write_by(int (*call)(ramp_segment *))
+	{
+		must_be_here();
+		if (m_options.debug && m_heap)
+			check();
+		close_heap();
+		int rc = call(m_segment.get());
+		failure failed(-rc, ramp_error());
+
+		if (!rc)
+			return m_object;
+		reopen();
+		if (rc != -EAGAIN)
+			throw failed;
+		return nullptr;
+	}
+	bool finish_read_by(int (*call)(ramp_segment *))
+	{
+		must_be_here();
+		int rc = call(m_segment.get());
+		failure failed(-rc, ramp_error());
+
+		if (rc == -EAGAIN)
+			return false;
+		if (rc && rc != -EINPROGRESS && !m_heap)
+			reopen();
+		if (!rc || !m_object)
+			close();
+		if (rc)
+			throw failed;
+		return true;
 	}
 
 	/* A load of what has left is SIGBUS; this says so. */

@@ -32,13 +32,13 @@ from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
            "AS_SET", "LAZY", "DEMAND", "COPY", "PRECOPY", "AUTO", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
-           "GIVEN", "SETTLED", "FAILED", "COMING", "LastMove"]
+           "GIVEN", "SETTLED", "FAILED", "COMING", "CLOSED", "LastMove"]
 
 AS_SET, LAZY, DEMAND, COPY, PRECOPY, AUTO = range(6)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
 ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED = "asked", "connecting", "ready", "given", "settled", "failed"
-COMING = "coming"
-_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED, COMING)
+COMING, CLOSED = "coming", "closed"
+_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED, COMING, CLOSED)
 
 _NODE, _NAME = 64, 256
 
@@ -115,6 +115,8 @@ _CALLS = {
     "ramp_extend": (_c.c_int, _P, _c.c_uint),
     "ramp_prepare": (_c.c_int, _P),
     "ramp_transfer": (_c.c_int, _P),
+    "ramp_finish_write": (_c.c_int, _P), "ramp_try_finish_write": (_c.c_int, _P),
+    "ramp_finish_read": (_c.c_int, _P), "ramp_try_finish_read": (_c.c_int, _P),
     "ramp_abort": (_c.c_int, _P),
     "ramp_watch_begin": (_c.c_int, _P, _c.POINTER(_WatchOptions), _OUT),
     "ramp_watch_fd": (_c.c_int, _P),
@@ -159,6 +161,13 @@ def _check(result):
         words = _lib.ramp_error().decode(errors="surrogateescape")
         raise (_Timeout if result == -_errno.ETIMEDOUT else Error)(-result, words or _os.strerror(-result))
     return result
+
+
+def _tried(result):
+    if result == -_errno.EAGAIN:
+        return False
+    _check(result)
+    return True
 
 
 def _encode(text):
@@ -331,6 +340,22 @@ class Segment:
     def transfer(self):
         """Hands it over; returns as soon as the node has it."""
         _check(_lib.ramp_transfer(self._handle))
+
+    def finish_write(self):
+        """After connect(mode=PRECOPY): stores into it wait from now on, and no byte changes; loads go on."""
+        _check(_lib.ramp_finish_write(self._handle))
+
+    def finish_read(self):
+        """After finish_write(): hands it over once the node has every page."""
+        _check(_lib.ramp_finish_read(self._handle))
+
+    def try_finish_write(self):
+        """The same, without waiting for the node to read ahead: False: not yet, call again."""
+        return _tried(_lib.ramp_try_finish_write(self._handle))
+
+    def try_finish_read(self):
+        """The same, without waiting for the node to have every page: False: not yet, call again."""
+        return _tried(_lib.ramp_try_finish_read(self._handle))
 
     def abort(self):
         """Gives up what connect() began; any thread."""

@@ -69,6 +69,7 @@ static const char *stable_state(struct mount *m, const struct segment_row *row,
 	struct seg *seg;
 	const char *state = "stable";
 	struct node_row now;
+	uint64_t left_bytes;
 
 	if (owner && is_lost(row, owner) && !meta_node(m->config.meta, row->node, &now) &&
 	    is_lost(row, &now))
@@ -77,6 +78,8 @@ static const char *stable_state(struct mount *m, const struct segment_row *row,
 	if (seg) {
 		if (seg_damaged(seg))
 			state = "damaged";
+		else if (seg_closed_to_stores(seg, &left_bytes))
+			state = "writes closed";
 		seg_put(seg);
 	}
 	if (transfers_rolled_back(m->config.transfers, row->id))
@@ -152,7 +155,11 @@ static void fact_owner(const struct facts *f, FILE *out)
 
 static void fact_state(const struct facts *f, FILE *out)
 {
+	uint64_t left_bytes;
+
 	fputs(facts_state(f->m, &f->row, fact_find_node(f, f->row.node)), out);
+	if (f->seg && seg_closed_to_stores(f->seg, &left_bytes))
+		fprintf(out, ", %" PRIu64 " bytes left", left_bytes);
 }
 
 static void fact_epoch(const struct facts *f, FILE *out)

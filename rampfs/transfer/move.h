@@ -28,6 +28,9 @@ enum move_state {
 	S_WEIGHING,
 	S_ROUNDS,
 	S_RESTING,
+	S_READ_AHEAD,
+	S_CLOSING,
+	S_CLOSED,
 	S_PREPARING,
 	S_PREPARED,
 	S_ASKING,
@@ -79,6 +82,7 @@ struct move_source {
 	bool copy_mode;	    /* every page goes before it is given */
 	bool precopy_mode;  /* pages go in rounds before prepare (rounds.c) */
 	bool joined;	    /* its request came when it was a prefill (source_prefill.c) */
+	bool was_closed; /* to stores: no other attempt follows, since its client counts on that */
 	struct source_rounds
 		*rounds;    /* owned; NULL: none. Where a worker has the move, the worker's */
 	int prepare_result; /* S_PREPARING: of a prepare that failed */

@@ -213,6 +213,27 @@ void rounds_send_last(struct move *m, struct msg_transfer *tr)
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
+void rounds_open(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	if (!r || !r->closed)
+		return;
+	r->closed = false;
+	programs_restore(m->t->programs, m->seg);
+	seg_open_to_stores(m->seg);
+}
+
+void rounds_given(struct move *m)
+{
+	struct source_rounds *r = m->source.rounds;
+
+	if (!r || !r->closed)
+		return;
+	r->closed = false;
+	seg_open_to_stores(m->seg); /* it is another node's */
+}
+
 void rounds_end(struct move *m)
 {
 	struct source_rounds *r = m->source.rounds;

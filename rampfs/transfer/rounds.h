@@ -28,7 +28,9 @@ struct source_rounds {
 	const char *
 		all; /* why all pages count by the last look; NULL: those that were stored into do */
 	bool watching;
-	bool last; /* rounds_last was called: `stored` is all that the target must read again */
+	bool closed; /* to stores: the last look was made, and what follows it is empty */
+	bool whole;  /* closed, and the target has every page */
+	bool last;   /* rounds_last was called: `stored` is all that the target must read again */
 };
 
 /* Begins to watch stores. 0, or the errno of work_err. A worker's call, as are rounds_look and
@@ -50,6 +52,10 @@ void rounds_say_prefill(struct move *m);
 /* Sends `stored`, and sets TRANSFER's fields by which the target knows that it has all of it. Does
    nothing before rounds_last. */
 void rounds_send_last(struct move *m, struct msg_transfer *tr);
+/* Opens a segment that is closed to stores, unless it is given; again: does nothing. Blocks shortly. */
+void rounds_open(struct move *m);
+/* It is given: no program has access any more. */
+void rounds_given(struct move *m);
 /* Ends the watch; again: does nothing. Blocks shortly. */
 void rounds_end(struct move *m);
 void rounds_free(struct move *m);

@@ -24,6 +24,7 @@
 #include "given.h"
 #include "move_message.h"
 #include "move_request_core.h"
+#include "source_close.h"
 #include "source_connect.h"
 #include "source_hold.h"
 #include "source_prefill.h"
@@ -32,6 +33,15 @@
 #include "source_weigh.h"
 
 /* ---- S_CONNECTING: ACCEPT -------------------------------------------------------------------- */
+
+/* The client wants it closed to stores, or read ahead. */
+static void closes_nothing(struct move *m)
+{
+	source_fail(m, EOPNOTSUPP,
+		    "only in mode precopy a segment is closed to stores, not in mode %s",
+		    transfer_mode_name(m->source.mode));
+	hold_end(m);
+}
 
 static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t incarnation,
 			     struct wire_r *body)
@@ -52,8 +62,10 @@ static void source_on_accept(void *arg, ramp_node_t from, ramp_incarnation_t inc
 		m->source.times.connect_us = clock_us() - m->source.times.from_us;
 	m->k.ticket = a.ticket;
 	m->peer_inc = a.dst_inc;
-	if (!hold_lets(m, SESSION_PREPARED))
+	if (!hold_lets(m, SESSION_READ_AHEAD))
 		hold_connected(m);
+	else if (!hold_lets(m, SESSION_PREPARED) && !m->source.precopy_mode)
+		closes_nothing(m);
 	else if (m->source.mode == TRANSFER_AUTO)
 		source_weigh(m);
 	else if (m->source.precopy_mode)
@@ -67,7 +79,9 @@ void source_go(struct move *m)
 {
 	bool up = peer_up(m->t->peers, m->peer);
 
-	if (m->state == S_CONNECTED && hold_lets(m, SESSION_PREPARED)) {
+	if (m->state >= S_READ_AHEAD && m->state <= S_CLOSED) {
+		source_close_go(m);
+	} else if (m->state == S_CONNECTED && hold_lets(m, SESSION_READ_AHEAD)) {
 		loop_rt_boost(m->t->loop, WINDOW_MS);
 		if (!hold_fits(m))
 			source_again(m, S_CONNECTED);
@@ -75,6 +89,8 @@ void source_go(struct move *m)
 			source_connect_again(m);
 		else if (m->source.precopy_mode)
 			source_rounds_begin(m);
+		else if (!hold_lets(m, SESSION_PREPARED))
+			closes_nothing(m);
 		else
 			source_prepare(m);
 	} else if (m->state == S_PREPARED && !m->working && hold_lets(m, SESSION_TAKEN)) {
@@ -88,13 +104,19 @@ void source_go(struct move *m)
 
 /* ---- S_FREEZING to S_LEFT: the target's verdicts --------------------------------------------- */
 
+/* The target has reserved, and reads or has read. */
+static bool reads_ahead(const struct move *m)
+{
+	return m->state >= S_ROUNDS && m->state <= S_CLOSED;
+}
+
 /* The move that a verdict is on, where nothing else has decided it yet; or NULL. */
 static struct move *verdict_on(struct transfers *t, ramp_node_t from, struct wire_r *body)
 {
 	struct move *m = move_for_verdict(t, from, body);
 
-	if (!m || (m->state != S_ROUNDS && m->state != S_RESTING && m->state != S_FREEZING &&
-		   m->state != S_COPYING && m->state != S_GIVEN))
+	if (!m || (!reads_ahead(m) && m->state != S_FREEZING && m->state != S_COPYING &&
+		   m->state != S_GIVEN))
 		return NULL;
 	return m;
 }
@@ -105,7 +127,7 @@ static void source_on_taken(void *arg, ramp_node_t from, ramp_incarnation_t inca
 	struct move *m = verdict_on(arg, from, body);
 
 	(void)incarnation;
-	if (!m || m->state == S_ROUNDS || m->state == S_RESTING)
+	if (!m || reads_ahead(m))
 		return;
 	trace_step(m->trace, "TAKEN has come, the window is closed");
 	given_window(m);
@@ -139,10 +161,13 @@ static void source_on_refused(void *arg, ramp_node_t from, ramp_incarnation_t in
 
 	if (!m || incarnation != m->peer_inc || m->source.got_taken)
 		return;
-	/* The source repeats ROUND. */
-	m->source.got_refused = m->state != S_ROUNDS && m->state != S_RESTING;
-	if ((m->state == S_ROUNDS || m->state == S_RESTING) && !m->working)
+	m->source.got_refused = !reads_ahead(m); /* the source repeats ROUND */
+	if ((m->state == S_ROUNDS || m->state == S_RESTING) && !m->working) {
 		source_rounds_refused(m);
+	} else if (reads_ahead(m) && !m->working) {
+		source_fail(m, EIO, "node %s gave the pre-copy up", m->peer_name);
+		source_close_stop(m);
+	}
 	if (m->state == S_COPYING && !m->working) {
 		source_fail(m, EIO, "node %s could not copy every page", m->peer_name);
 		copy_stop(m);
@@ -167,9 +192,9 @@ static void source_on_pulled(void *arg, ramp_node_t from, ramp_incarnation_t inc
 	source_rounds_heard(m, p.done_pages);
 	if (m->request)
 		move_request_progress(m->request, p.done_pages, p.all_pages,
-				      m->state == S_COPYING  ? "copying"
-				      : m->state == S_ROUNDS ? "pre-copying"
-							     : "pulling");
+				      m->state == S_COPYING ? "copying"
+				      : reads_ahead(m)	    ? move_state_name(m->state)
+							    : "pulling");
 }
 
 void source_tick(struct move *m)
@@ -186,6 +211,8 @@ void source_tick(struct move *m)
 		source_rounds_tick(m);
 	else if (m->state == S_RESTING)
 		source_prefill_tick(m);
+	else if (reads_ahead(m))
+		source_close_tick(m);
 	else if (m->state == S_ASKING)
 		departure_tick(m);
 	else if (m->state == S_COPYING)
@@ -200,7 +227,7 @@ void source_look(struct move *m)
 		source_connecting_look(m);
 	else if (m->state == S_CONNECTED)
 		hold_look(m);
-	else if (m->state == S_WEIGHING || m->state == S_ROUNDS)
+	else if (m->state == S_WEIGHING || (reads_ahead(m) && m->state != S_RESTING))
 		source_rounds_look(m);
 	else if (m->state == S_ASKING)
 		departure_look(m);
@@ -240,6 +267,9 @@ bool source_cancel(struct move *m, int code, const char *text)
 	case S_WEIGHING:
 	case S_ROUNDS:
 	case S_RESTING:
+	case S_READ_AHEAD:
+	case S_CLOSING:
+	case S_CLOSED:
 		if (source_prefill_leave(m, code, text))
 			return true;
 		source_fail(m, code, "%s", text);

@@ -92,8 +92,9 @@ void source_give_up(struct move *m)
 
 void source_end_rounds(struct move *m)
 {
+	given_ungrant(m); /* before access is given back */
+	rounds_open(m);
 	rounds_end(m);
-	given_ungrant(m);
 }
 
 /* ---- S_CHECKING ------------------------------------------------------------------------------ */
@@ -243,9 +244,11 @@ void source_again(struct move *m, enum move_state from)
 	struct segment_row row;
 	int rc;
 
-	if (atomic_load(&m->cancelled) || m->source.attempts >= ATTEMPTS_MAX ||
-	    meta_segment(m->t->meta, m->id, &row) || row.phase != SEGMENT_STABLE ||
-	    row.node != m->t->self || row.unlinked) {
+	if (m->source.was_closed && !m->source.fail_code)
+		source_fail(m, EBUSY, "it was closed to stores, and has to begin again");
+	if (m->source.was_closed || atomic_load(&m->cancelled) ||
+	    m->source.attempts >= ATTEMPTS_MAX || meta_segment(m->t->meta, m->id, &row) ||
+	    row.phase != SEGMENT_STABLE || row.node != m->t->self || row.unlinked) {
 		if (!m->source.fail_code)
 			source_fail(m, atomic_load(&m->cancelled) ? EINTR : EBUSY,
 				    "it changes too fast to be moved");

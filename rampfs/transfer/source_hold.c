@@ -20,6 +20,7 @@
 #include "memory/reserve.h"
 
 #include "move_request_core.h"
+#include "rounds.h"
 #include "source_connect.h"
 
 #define CONNECTED_MS	   30000u  /* where the client does not say for how long */
@@ -41,12 +42,20 @@ static uint32_t left_ms(const struct move_request *req)
 	return req->held_until_ms > now ? (uint32_t)(req->held_until_ms - now) : 0;
 }
 
-static void hold_tell(struct move *m)
+static enum session_step reached(const struct move *m)
+{
+	if (m->state == S_READ_AHEAD)
+		return SESSION_READ_AHEAD;
+	if (m->state == S_CLOSED)
+		return m->source.rounds->whole ? SESSION_ALL_READ : SESSION_WRITES_CLOSED;
+	return m->state == S_PREPARED ? SESSION_PREPARED : SESSION_CONNECTED;
+}
+
+void hold_tell(struct move *m)
 {
 	struct move_request *req = m->request;
 
-	req->spec.held(req->arg, m->state == S_PREPARED ? SESSION_PREPARED : SESSION_CONNECTED,
-		       left_ms(req));
+	req->spec.held(req->arg, reached(m), left_ms(req));
 }
 
 static void wait_on(struct move *m)
@@ -64,6 +73,21 @@ static void set_time(struct move_request *req, uint32_t ms)
 	req->held_until_ms = clock_ms() + (ms ? ms : CONNECTED_MS);
 	if (req->held_until_ms > last_ms)
 		req->held_until_ms = last_ms;
+}
+
+bool hold_is_over(const struct move *m)
+{
+	return !m->request || !left_ms(m->request);
+}
+
+void hold_restart(struct move *m)
+{
+	struct move_request *req = m->request;
+
+	if (!req->held_since_ms)
+		req->held_since_ms = clock_ms();
+	set_time(req, req->spec.hold_ms);
+	hold_tell(m);
 }
 
 void hold_connected(struct move *m)

@@ -15,6 +15,12 @@ void hold_prepared(struct move *m);
 /* Waits for `ms` from now on (0: the usual time), unless it is prepared. Tells the client how long it
    waits. */
 void hold_extend(struct move *m, uint32_t ms);
+/* Tells the client which step is reached, and for how long it may wait there. */
+void hold_tell(struct move *m);
+/* S_READ_AHEAD, S_CLOSED: the same, and the time begins again. */
+void hold_restart(struct move *m);
+/* Whether the client has gone, or its time is over. */
+bool hold_is_over(const struct move *m);
 /* S_CONNECTED: true where what the target has room for is enough for the segment as it is now. */
 bool hold_fits(struct move *m);
 /* Gives up; source_fail has set why. */

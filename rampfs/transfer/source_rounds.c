@@ -31,9 +31,9 @@
 #include "move_message.h"
 #include "move_request_core.h"
 #include "rounds.h"
+#include "source_close.h"
 #include "source_connect.h"
 #include "source_mode.h"
-#include "source_prepare.h"
 
 #define ROUND_AGAIN_MS 1000u /* ROUND is repeated */
 #define TOO_LONG       "a pre-copy would take longer than the request waits"
@@ -195,50 +195,6 @@ static const char *enough(const struct move *m, uint64_t pages)
 	return is_too_long(m, pages) ? TOO_LONG : NULL;
 }
 
-/* Returns whether it was unlinked: `row` is then of no use. */
-static bool is_unlinked(struct move *m, struct segment_row *row, int *rc)
-{
-	*rc = meta_segment(m->t->meta, m->id, row);
-	return *rc == -ENOENT || (!*rc && (row->unlinked || row->phase == SEGMENT_ORPHAN));
-}
-
-void source_rounds_look(struct move *m)
-{
-	struct segment_row row;
-	int rc;
-
-	if (m->working || !is_unlinked(m, &row, &rc))
-		return; /* a worker: source_rounds_over looks */
-	source_fail(m, ENOENT, "it was unlinked");
-	source_rounds_stop(m);
-}
-
-/* The row may have changed meanwhile (a chmod, a new name): prepare compares its epoch. A request that names
-   it by its old name is not for it any more. */
-void source_rounds_over(struct move *m)
-{
-	struct segment_row row;
-	int rc;
-
-	if (m->source.rounds)
-		trace_step(m->trace, "rounds are over");
-	if (is_unlinked(m, &row, &rc)) {
-		source_fail(m, ENOENT, "it was unlinked");
-		source_rounds_stop(m);
-		return;
-	}
-	if (!rc && row.phase == SEGMENT_STABLE && row.node == m->t->self) {
-		m->row_epoch = row.epoch;
-		rc = m->request ? move_request_check_name(m->request, &row) : 0;
-		if (rc) {
-			source_fail(m, -rc, "it has another name by now");
-			source_rounds_stop(m);
-			return;
-		}
-	}
-	source_prepare(m);
-}
-
 void source_rounds_next(struct move *m, uint64_t pages)
 {
 	m->source.rounds->pages = pages;
@@ -261,7 +217,7 @@ static void looked(struct move *m)
 		 m->id, pages, r->round, r->split, r->all ? "; all pages count: " : "",
 		 r->all ? r->all : "", over ? "; the rounds are over: " : "", over ? over : "");
 	if (over) {
-		source_rounds_over(m);
+		source_rounds_enough(m);
 		return;
 	}
 	source_rounds_next(m, pages);
@@ -278,8 +234,11 @@ static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 	m = move_for(arg, from, msg.id, msg.k);
 	if (m && m->state == S_RESTING)
 		m->heard_ms = clock_ms();
-	if (!m || m->t->closing || m->state != S_ROUNDS || m->working ||
-	    incarnation != m->peer_inc || msg.round != m->source.rounds->round)
+	if (!m || m->t->closing || m->working || incarnation != m->peer_inc)
+		return;
+	if (m->state == S_READ_AHEAD || m->state == S_CLOSED)
+		source_close_read(m, msg.round);
+	if (m->state != S_ROUNDS || msg.round != m->source.rounds->round)
 		return;
 	trace_step(m->trace, "a round is read");
 	if (m->prefill) {
@@ -296,6 +255,8 @@ void source_rounds_heard(struct move *m, uint64_t done_pages)
 {
 	struct source_rounds *r = m->source.rounds;
 
+	if (m->state == S_CLOSED)
+		source_close_heard(m, done_pages);
 	if (m->state != S_ROUNDS || m->working || done_pages <= r->done)
 		return;
 	r->done = done_pages;

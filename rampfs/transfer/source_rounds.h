@@ -10,8 +10,6 @@
 void source_rounds_begin(struct move *m);
 /* The same from S_WEIGHING, where stores are watched already. */
 void source_rounds_watched(struct move *m);
-/* S_WEIGHING, S_ROUNDS: nothing goes ahead any more. source_prepare, by the row that there is now. */
-void source_rounds_over(struct move *m);
 /* Notes that the target reads pages. */
 void source_rounds_heard(struct move *m, uint64_t done_pages);
 /* S_ROUNDS: the target has given the pre-copy up. */
@@ -19,8 +17,6 @@ void source_rounds_refused(struct move *m);
 /* S_WEIGHING, S_ROUNDS: gives up; source_fail has set why. */
 void source_rounds_stop(struct move *m);
 void source_rounds_tick(struct move *m);
-/* S_WEIGHING, S_ROUNDS: the row has changed, perhaps. */
-void source_rounds_look(struct move *m);
 
 /* ---- of a prefill (source_prefill.c) --------------------------------------------------------- */
 

@@ -23,6 +23,7 @@
 #include "memory/populated.h"
 
 #include "rounds.h"
+#include "source_close.h"
 #include "source_connect.h"
 #include "source_mode.h"
 #include "source_prepare.h"

@@ -60,6 +60,7 @@ void source_give(struct move *m)
 		return;
 	}
 	hold(m, false);
+	rounds_given(m);
 	trace_step(m->trace, "GIVEN is recorded");
 	trace_step(m->trace, "TRANSFER goes out");
 	given_send(m, PROTO_TRANSFER);
@@ -93,7 +94,7 @@ static void freeze_and_give(struct move *m)
 		goto err_after_freeze;
 	trace_step(m->trace, "access is revoked");
 	m->work_rc = source_list_compare(m);
-	if (!m->work_rc && m->source.rounds) {
+	if (!m->work_rc && m->source.rounds && !m->source.rounds->closed) {
 		m->work_rc = rounds_last(m);
 		trace_step(m->trace, "stores since the last round are known");
 	}
@@ -127,8 +128,10 @@ void source_freeze_work(struct move *m)
 	freeze_and_give(m);
 	if (lifted)
 		kernel_rt_boost(0);
-	if (m->work_rc)
+	if (m->work_rc) {
+		rounds_open(m);
 		rounds_end(m);
+	}
 }
 
 /* Says what a pre-copy has left: programs wait for it at the target. */

@@ -348,7 +348,8 @@ void transfers_refuse_new(struct transfers *t)
 	for (size_t i = 0; i < MOVE_BUCKETS; i++) {
 		for (m = LIST_FIRST(&t->moves[i]); m; m = next) {
 			next = LIST_NEXT(m, link);
-			if (m->state == S_CONNECTED || m->state == S_PREPARED)
+			if (m->state == S_CONNECTED || m->state == S_PREPARED ||
+			    (m->state >= S_READ_AHEAD && m->state <= S_CLOSED))
 				source_cancel(m, EINTR, "its node is being unmounted");
 			else if (m->prefill && m->state >= T_RESERVED)
 				target_drop_prefill(m);
@@ -370,7 +371,7 @@ unsigned transfers_undecided(struct transfers *t, bool cancel)
 			next = LIST_NEXT(m, link);
 			if (m->state == ABORTING) {
 				n += m->aborting.proof == PROOF_NONE;
-			} else if (m->state >= S_PREPARING && m->state <= S_COPYING) {
+			} else if (m->state >= S_CLOSING && m->state <= S_COPYING) {
 				n++;
 				if (cancel)
 					source_cancel(m, EINTR, "its node ends");
@@ -401,6 +402,8 @@ void transfers_close(struct transfers *t)
 	for (size_t i = 0; i < MOVE_BUCKETS; i++)
 		while ((m = LIST_FIRST(&t->moves[i]))) {
 			copy_close(m);
+			if (m->source.rounds && m->source.rounds->closed)
+				source_end_rounds(m);
 			rounds_end(m);
 			target_release(m);
 			move_drop(m);

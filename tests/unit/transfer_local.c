@@ -45,7 +45,7 @@ static void grant(struct seg *seg)
 	long i = p - world->programs[world_self()];
 
 	p->access = p->mapped;
-	p->frozen = false;
+	p->frozen = p->closed = false;
 	for (ramp_node_t n = 1; n <= NODES; n++)
 		if (n != world_self() && p->access && world->programs[n][i].access)
 			world->double_access++;
@@ -88,10 +88,20 @@ static atomic_uint *looks(ramp_segment_t id)
 	abort();
 }
 
+/* Nothing is stored any more by then. */
+static bool is_closed(ramp_segment_t id)
+{
+	bool closed = false;
+
+	for (ramp_node_t n = 1; n <= NODES; n++)
+		closed |= world->programs[n][looks(id) - world->looks].closed;
+	return closed;
+}
+
 static bool is_old(ramp_segment_t id, uint64_t page)
 {
 	return (page % STORED_EVERY == 0 && atomic_load(looks(id)) == 0) ||
-	       page % STORED_EVERY == STORED_EVERY / 2;
+	       (page % STORED_EVERY == STORED_EVERY / 2 && !is_closed(id));
 }
 
 /* Where there was data when the watch began. */
@@ -229,8 +239,38 @@ int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout
 	while (what == DO_DELAY && atomic_load(&world->hold_revoke))
 		usleep(1000);
 	world_lock();
-	program(seg)->access = false;
+	program(seg)->access = program(seg)->closed = false;
 	program(seg)->frozen = true;
+	world_unlock();
+	return 0;
+}
+
+int programs_close_ahead(struct programs *programs, struct seg *seg, struct ramp_err *err)
+{
+	(void)programs;
+	(void)seg;
+	return look_fails(AT_AHEAD) ? ramp_err_set(err, EOPNOTSUPP,
+						   "the agent of process 42 is too old to close it "
+						   "to stores")
+				    : 0;
+}
+
+int programs_close_stores(struct programs *programs, struct seg *seg, uint32_t timeout_ms,
+			  struct ramp_err *err)
+{
+	(void)programs;
+	(void)timeout_ms;
+	if (look_fails(AT_CLOSE)) {
+		world_lock();
+		grant(seg);
+		world_unlock();
+		return ramp_err_set(err, EBUSY, "process 42 maps it and its agent does not answer");
+	}
+	world_lock();
+	if (!program(seg)->frozen)
+		abort();
+	grant(seg);
+	program(seg)->closed = true;
 	world_unlock();
 	return 0;
 }

@@ -300,12 +300,240 @@ START_TEST(the_watch_ends_with_it)
 }
 END_TEST
 
+/* ---- two steps ------------------------------------------------------------------------------- */
+
+/* A segment of A's that is closed to stores, on its way to B. B has read all of it where `whole`. */
+static ramp_segment_t closed_at(bool whole, int *ask)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+
+	world_hold(A, id);
+	*ask = world_connect(A, id, B, SESSION_WRITES_CLOSED, 0);
+	if (whole)
+		eventually(waits_at(*ask, SESSION_ALL_READ));
+	else
+		eventually(atomic_load(&world->answers[*ask].held) >= SESSION_WRITES_CLOSED);
+	ck_assert(world_program(A, id).access && world_program(A, id).closed);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
+	return id;
+}
+
+static void is_open(ramp_segment_t id)
+{
+	stays(id, A);
+	ck_assert(!world_program(A, id).closed);
+	ck_assert_uint_eq(world->watches, 0);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+
+/* Nothing is missing at the hand-over, and nothing of what was stored into. */
+START_TEST(closed_to_stores)
+{
+	int ask;
+	ramp_segment_t id = closed_at(true, &ask);
+
+	if (_i == 1) {
+		world_go(A, ask, SESSION_PREPARED, 0);
+		eventually(waits_at(ask, SESSION_PREPARED));
+		ck_assert(world_program(A, id).access && world_program(A, id).closed);
+	}
+	atomic_store(&world->pull_stopped, true); /* all is there */
+	goes_over(id, ask);
+	ck_assert(!world_program(A, id).closed);
+	ck_assert_uint_eq(world_failed(A), 0);
+	eventually(world->watches == 0);
+}
+END_TEST
+
+/* It is read ahead, and waits for its client; it is closed, or not. */
+START_TEST(read_ahead)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	ask = world_connect(A, id, B, SESSION_READ_AHEAD, 0);
+	eventually(waits_at(ask, SESSION_READ_AHEAD));
+	ck_assert(!world_program(A, id).closed);
+	if (_i == 0) {
+		world_go(A, ask, SESSION_WRITES_CLOSED, 0);
+		eventually(waits_at(ask, SESSION_ALL_READ));
+		ck_assert(world_program(A, id).closed);
+	} else if (_i == 2) {
+		world_cancel(A, ask);
+		ck_assert_int_eq(world_answer(ask), -EINTR);
+		is_open(id);
+		return;
+	}
+	goes_over(id, ask);
+}
+END_TEST
+
+/* The client hands it over while the target reads: that is waited for. */
+START_TEST(handed_over_before_all_is_read)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	ask = world_connect(A, id, B, SESSION_READ_AHEAD, 0);
+	eventually(waits_at(ask, SESSION_READ_AHEAD));
+	atomic_store(&world->pull_stopped, true);
+	world_go(A, ask, SESSION_WRITES_CLOSED, 0);
+	eventually(waits_at(ask, SESSION_WRITES_CLOSED));
+	world_go(A, ask, SESSION_TAKEN, 0);
+	usleep(1500000);
+	ck_assert(world_program(A, id).closed);
+	atomic_store(&world->pull_stopped, false);
+	ck_assert_int_eq(world_answer(ask), 0);
+	eventually(world_owner(id) == B);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(opened_again_by_its_client)
+{
+	int ask;
+	ramp_segment_t id = closed_at(_i != 0, &ask);
+
+	if (_i == 2) {
+		world_go(A, ask, SESSION_PREPARED, 0);
+		eventually(waits_at(ask, SESSION_PREPARED));
+	}
+	world_cancel(A, ask);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	is_open(id);
+}
+END_TEST
+
+START_TEST(closed_for_too_long)
+{
+	ramp_segment_t id = world_segment(A, "x", 10, 0);
+	int ask = world_connect(A, id, B, SESSION_WRITES_CLOSED, 100);
+
+	world_hold(A, id);
+	ck_assert_int_eq(world_answer(ask), -ETIMEDOUT);
+	ck_assert_str_eq(world_text(ask), "it was held for too long");
+	is_open(id);
+}
+END_TEST
+
+/* What can't be closed stays as it was. */
+START_TEST(not_closed)
+{
+	static const struct {
+		enum where at;
+		int result;
+	} faults[] = {{AT_AHEAD, -EOPNOTSUPP},
+		      {AT_REVOKE, -EBUSY},
+		      {AT_CLOSE, -EBUSY},
+		      {AT_LAST, -ENOMEM}};
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	world_arm(A, POINT(faults[_i].at, 0), DO_DROP, 0, 1);
+	ask = world_connect(A, id, B, SESSION_WRITES_CLOSED, 0);
+	ck_assert_int_eq(world_answer(ask), faults[_i].result);
+	if (faults[_i].at == AT_AHEAD)
+		ck_assert_str_eq(world_text(ask),
+				 "the agent of process 42 is too old to close it to stores");
+	is_open(id);
+}
+END_TEST
+
+START_TEST(not_closed_in_another_mode)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	ask = world_connect(A, id, B, _i & 1 ? SESSION_CONNECTED : SESSION_WRITES_CLOSED, 0);
+	if (_i & 1) {
+		eventually(waits_at(ask, SESSION_CONNECTED));
+		world_go(A, ask, _i & 2 ? SESSION_READ_AHEAD : SESSION_WRITES_CLOSED, 0);
+	}
+	ck_assert_int_eq(world_answer(ask), -EOPNOTSUPP);
+	stays(id, A);
+}
+END_TEST
+
+/* Each daemon is killed at each step: stores continue, and the client is told. */
+START_TEST(killed_while_it_is_closed)
+{
+	static const struct {
+		ramp_node_t node;
+		uint32_t point;
+	} steps[] = {
+		{A, POINT(AT_AHEAD, 0)},
+		{A, POINT(AT_REVOKE, 0)},
+		{A, POINT(AT_CLOSE, 0)},
+		{A, POINT(AT_LAST, 0)},
+		{A, 0},
+		{B, 0},
+	};
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	world_arm(steps[_i].node, steps[_i].point, DO_KILL, 0, 1);
+	ask = world_connect(A, id, B, SESSION_WRITES_CLOSED, 0);
+	if (steps[_i].point) {
+		world_wait_dead(A);
+	} else {
+		eventually(waits_at(ask, SESSION_ALL_READ));
+		world_kill(steps[_i].node);
+		world_wait_peers(steps[_i].node == A ? B : A, NODES - 2);
+	}
+	world_start(steps[_i].node);
+	if (steps[_i].node == B)
+		ck_assert_int_eq(world_answer(ask), -EIO);
+	eventually(!world_reserved(B));
+	atomic_store(&world->watches, 0);
+	is_open(id);
+}
+END_TEST
+
+/* The row changes while it is closed: the hand-over goes by the new one. */
+START_TEST(renamed_while_it_is_closed)
+{
+	int ask;
+	ramp_segment_t id = closed_at(true, &ask);
+
+	world_rename(id, "z");
+	usleep(100000); /* tables are behind */
+	goes_over(id, ask);
+}
+END_TEST
+
+START_TEST(its_source_is_unmounted_while_it_is_closed)
+{
+	int ask;
+	ramp_segment_t id = closed_at(_i != 0, &ask);
+
+	world_take_no_more(A);
+	ck_assert_int_eq(world_answer(ask), -EINTR);
+	stays(id, A);
+	ck_assert(!world_program(A, id).closed);
+}
+END_TEST
+
 void add_precopy_steps_stories(Suite *suite)
 {
 	TCase *tc = precopy_story(suite, "precopy.steps");
 
 	tcase_add_loop_test(tc, rounds_before_it_is_held, 0, 2);
 	tcase_add_test(tc, the_watch_ends_with_it);
+	tcase_add_loop_test(tc, closed_to_stores, 0, 2);
+	tcase_add_loop_test(tc, read_ahead, 0, 3);
+	tcase_add_test(tc, handed_over_before_all_is_read);
+	tcase_add_loop_test(tc, opened_again_by_its_client, 0, 3);
+	tcase_add_test(tc, closed_for_too_long);
+	tcase_add_loop_test(tc, not_closed, 0, 4);
+	tcase_add_loop_test(tc, killed_while_it_is_closed, 0, 6);
+	tcase_add_test(tc, renamed_while_it_is_closed);
+	tcase_add_loop_test(tc, its_source_is_unmounted_while_it_is_closed, 0, 2);
 	tcase_add_loop_test(tc, its_target_was_killed, 0, 2);
 	tcase_add_loop_test(tc, its_target_is_down, 0, 2);
 }
@@ -329,4 +557,5 @@ void add_steps_stories(Suite *suite)
 	tcase_add_loop_test(tc, its_target_is_down, 0, 2);
 	tcase_add_loop_test(tc, its_source_was_killed, 0, 4);
 	tcase_add_loop_test(tc, its_source_is_unmounted, 0, 2);
+	tcase_add_loop_test(tc, not_closed_in_another_mode, 0, 4);
 }

@@ -49,6 +49,8 @@ enum where {
 	AT_LOOK,    /* programs_stored */
 	AT_LAST,    /* programs_stored_last */
 	AT_END,	    /* before it is said that every page is here */
+	AT_AHEAD,   /* programs_close_ahead */
+	AT_CLOSE,   /* programs_close_stores */
 };
 enum what { DO_KILL = 1, DO_DROP, DO_DOUBLE, DO_DELAY };
 #define POINT(where, kind) ((uint32_t)(where) << 16 | (uint32_t)(kind))
@@ -71,6 +73,7 @@ struct local_program {
 	bool mapped;	/* some program has it mapped; outlives a daemon */
 	bool access;	/* ... and may touch it now */
 	bool frozen;	/* programs_revoke was the last */
+	bool closed;	/* programs_close_stores was: they load alone */
 	bool unmovable; /* programs_may_move says EBUSY */
 };
 

@@ -85,6 +85,27 @@ static bool is_filled(const words_box &c, std::size_t count)
 	return c->size() == count;
 }
 
+/* Of a box at node a, which has lost its first word: closed, opened again, and handed over. */
+static void in_two_steps(words_box &c)
+{
+	c.connect("b");
+	must(code_of<ramp::failure>([&] { c.finish_write(); }) == EOPNOTSUPP);
+	must(code_of<ramp::failure>([&] { c.finish_read(); }) == ENOTCONN);
+	c.connect("b", RAMP_PRECOPY);
+	must(code_of<ramp::failure>([&] { c.finish_read(); }) == EINVAL && c.heap());
+	must(c.finish_write().size() == 5999 && !c.heap());
+	c.abort();
+	fill(c, 6000, 6500);
+	c.connect("b", RAMP_PRECOPY);
+	const words *closed;
+	while (!(closed = c.try_finish_write()))
+		must(c->size() == 6499); /* the heap is open again */
+	must(closed->size() == 6499 && closed->begin()->second.size() == 20);
+	while (!c.try_finish_read())
+		must(closed->size() == 6499);
+	must(!c && !c.segment());
+}
+
 /* Made small, grown on both nodes, back and forth. */
 static void life(const nodes &on)
 {
@@ -124,6 +145,8 @@ static void life(const nodes &on)
 	must(is_filled(again, 5999));
 	again.check();
 	must(code_of<ramp::failure>([&] { again.pull(nullptr, 4096); }) != 0);
+	in_two_steps(again);
+	again = words_box::receive(to_b);
 	again.destroy();
 	must(!again && !is_there(mount_a, "a", "words"));
 }

@@ -101,10 +101,25 @@ def in_steps(a, b):
             segment.connect("b")
             assert 30 < segment.extend(60) <= 60
             segment.abort()
-            segment.connect("b", mode=rampfs.DEMAND, new_name=name + "b")
-            segment.prepare()
+            if name == "step1":
+                segment.connect("b", mode=rampfs.DEMAND, new_name=name + "b")
+                segment.prepare()
+                segment.array("uint64")[0] = 4711
+                segment.transfer()
+                continue
+            watch = a.events(id=segment.id, phases=True)
+            segment.connect("b", mode=rampfs.PRECOPY, new_name=name + "b")
+            refused(errno.EINVAL, segment.finish_read)
+            segment.try_finish_write()  # asks for the rounds
             segment.array("uint64")[0] = 4711
-            segment.transfer()
+            segment.finish_write()
+            assert segment.array("uint64")[0] == 4711
+            while not segment.try_finish_read():
+                pass
+            kinds = [watch.next(20).kind]
+            while kinds[-1] != rampfs.LEFT:
+                kinds.append(watch.next(20).kind)
+            assert kinds.count(rampfs.CLOSED) == 1 and kinds.index(rampfs.CLOSED) < kinds.index(rampfs.GIVEN), kinds
     thread.join()
     assert got == [("step1b", 4711), ("step2b", 4711)], got
     for name, _ in got:
