@@ -60,7 +60,7 @@ static int say(struct ramp_err *err, const struct client *client, int rc)
 }
 
 /* A session that has ended leaves no thread that could store, or is found by the look at mappings. */
-static bool is_live(const struct mapping_ref *ref)
+static bool close_is_live(const struct mapping_ref *ref)
 {
 	return !ref->gone && !client_dead(ref->client);
 }
@@ -79,7 +79,7 @@ static int each_live(struct programs *p, struct mapped_segment *mseg, ref_fn *fn
 	if (mseg_refs(mseg, &refs, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	for (size_t i = 0; i < count && !rc; i++)
-		if (is_live(&refs[i])) {
+		if (close_is_live(&refs[i])) {
 			rc = fn(p, mseg, &refs[i], until_ms);
 			if (rc)
 				rc = say(err, refs[i].client, rc);
