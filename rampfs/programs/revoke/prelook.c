@@ -44,7 +44,7 @@
 
 /* above mmap_min_addr, below everything that is mapped unless a program asks for such an address */
 #define NOWHERE	       UINT64_C(0x100000)
-#define COUNT_US       20000u /* for an mremap that is under way */
+#define COUNT_TRIES    400 /* for an mremap that is under way: 20 ms and more */
 #define COUNT_PAUSE_US 50
 
 #define UNMAP_MS 1000u
@@ -126,12 +126,10 @@ static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint
 bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count, struct prelook *counts)
 {
-	uint64_t until_us = clock_us() + COUNT_US;
-
 	if (!count_attaches(p, mseg, &counts->attaches))
 		return false; /* it needs `change` to end */
-	while (!count_all(refs, count, &counts->live, &counts->remaps)) {
-		if (clock_us() >= until_us)
+	for (int i = 0; !count_all(refs, count, &counts->live, &counts->remaps); i++) {
+		if (i == COUNT_TRIES)
 			return false;
 		usleep(COUNT_PAUSE_US);
 	}

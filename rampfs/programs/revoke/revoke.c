@@ -412,8 +412,9 @@ static void await_ends(struct revoke *r)
 }
 
 /* Whether nothing of one process is left in [lo, hi). -EBUSY, -errno. */
-static int verify_one(struct revoke *r, const struct drop *d, uint64_t lo, uint64_t hi)
+static int verify_one(struct revoke *r, size_t i, uint64_t lo, uint64_t hi)
 {
+	const struct drop *d = &r->drops[i];
 	struct address_range places[AWAY_MAX + BESIDE_MAX];
 	struct revoked_ranges known = {
 		.covered = r->ranges + d->first, .n_covered = d->count, .away = places};
@@ -425,15 +426,16 @@ static int verify_one(struct revoke *r, const struct drop *d, uint64_t lo, uint6
 
 /* The same everywhere. An event of a move away may have been read by a thread (of the pager, or of
    another revoke) that has not noted it yet, and waits for a processor: the place is not known then. */
-static int verify_all(struct revoke *r, const struct drop *d)
+static int verify_all(struct revoke *r, size_t i)
 {
+	struct client *client = r->drops[i].client;
 	uint64_t remaps;
 	int rc;
 
-	for (int i = 0;; i++) {
-		(void)uffd_remaps(d->client, &remaps);
-		rc = verify_one(r, d, 0, UINT64_MAX);
-		if (rc != -EBUSY || !d->client->moves || i == VERIFY_TRIES)
+	for (int n = 0;; n++) {
+		(void)uffd_remaps(client, &remaps);
+		rc = verify_one(r, i, 0, UINT64_MAX);
+		if (rc != -EBUSY || !client->moves || n == VERIFY_TRIES)
 			return rc;
 		usleep(VERIFY_PAUSE_US);
 	}
@@ -447,11 +449,10 @@ static int verify(struct revoke *r)
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < r->n_drops; i++) {
-		const struct drop *d = &r->drops[i];
-
-		rc = same ? verify_one(r, d, r->mseg->lo, r->mseg->hi) : verify_all(r, d);
+		rc = same ? verify_one(r, i, r->mseg->lo, r->mseg->hi) : verify_all(r, i);
 		if (rc)
-			rc = busy(r, d->client, "maps it and has changed that during the revoke");
+			rc = busy(r, r->drops[i].client,
+				  "maps it and has changed that during the revoke");
 	}
 	return rc || same ? rc : verify_others(r);
 }
