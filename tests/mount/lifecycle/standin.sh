@@ -46,7 +46,7 @@ within 15 flock -n "$state/c/lock" true
 refused "others may read it" rampfs -o "log=$log" "$state/c" "$mnt/c"
 chmod 600 "$state/c/key"
 mkdir "$scratch/own" # a program of its own, for later
-cp "$(command -v rampfs)" "$scratch/own/"
+cp "$(type -P rampfs)" "$scratch/own/"
 "$scratch/own/rampfs" -o "log=$log" "$state/c" "$mnt/c"
 within 20 up a c
 
