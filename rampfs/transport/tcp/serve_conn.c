@@ -114,6 +114,8 @@ bool serve_conn_next(struct serve_conn *conn)
 	int rc = find_piece(conn, request, &export, &data, &len);
 
 	conn->refused = rc == -EKEYREVOKED ? conn->refused + 1 : 0;
+	if (!rc && !conn->hurries)
+		conn->hurries = !export->ops->ahead || !export->ops->ahead(export->arg);
 	if (rc) {
 		put_reply(conn, request, rc, TP_DATA, 0, false);
 	} else if (!data) {

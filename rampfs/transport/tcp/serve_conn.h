@@ -54,7 +54,8 @@ struct serve_conn {
 	size_t data_len, data_pos;
 	uint64_t written; /* bytes of the stream so far */
 	bool corked;
-	bool weighs; /* counted by cpu_weight_group */
+	bool hurries; /* something that it has asked for was not read ahead of a hand-over */
+	bool weighs;  /* counted by cpu_weight_group */
 };
 
 /* Takes whole requests out of `in`, as many as the queue has room for. False: one makes no

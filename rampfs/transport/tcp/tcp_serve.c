@@ -273,10 +273,7 @@ static void read_requests(struct tcp_serve *serve, struct serve_conn *conn)
 /* Gives the threads more weight until the connection ends, if it brings what is not read ahead of a hand-over. */
 static void weigh(struct serve_conn *conn)
 {
-	const struct export *export = conn->export;
-
-	if (conn->weighs || conn->peer.class != HELLO_PREFETCH || !export ||
-	    (export->ops->ahead && export->ops->ahead(export->arg)))
+	if (conn->weighs || conn->peer.class != HELLO_PREFETCH || !conn->hurries)
 		return;
 	conn->weighs = true;
 	cpu_weight_group(true);
