@@ -129,6 +129,8 @@ int room_next_run(struct seg *seg, uint64_t from, uint64_t *offset, uint64_t *le
 		to = (page + run) * RAMP_PAGE_BYTES;
 		if (state == PAGE_LOCAL)
 			rc = data_walk_next(&walk, page * RAMP_PAGE_BYTES, to, offset, &hole);
+		if (!rc && page_up(hole) <= *offset)
+			rc = -ENXIO; /* it was cut between the two looks */
 	}
 	data_walk_end(&walk);
 	if (rc)

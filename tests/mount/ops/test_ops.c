@@ -877,7 +877,8 @@ START_TEST(space_comes_back)
 	must(statvfs(here, &before), "statvfs");
 	must(fallocate(fd, 0, 0, 32 * MIB), "fallocate");
 	must(statvfs(here, &full), "statvfs");
-	ck_assert_uint_le(full.f_bfree, before.f_bfree - 32 * MIB / 4096);
+	/* Some pages of another segment may have been freed meanwhile. */
+	ck_assert_uint_le(full.f_bfree, before.f_bfree - 31 * MIB / 4096);
 	must(unlink(path(here, "f")), "unlink");
 	has(fd, "\0", 1, 32 * MIB - 1);
 	close(fd);
