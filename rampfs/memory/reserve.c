@@ -218,9 +218,10 @@ static int take_small(uint8_t *base, const struct block_walk *walk, uint64_t siz
 
 /*
  * Takes all ranges. `base`: the file, mapped for small pages. Adjacent huge blocks are taken at once,
- * since each call costs as much as half a huge page; but not so many that a signal undoes much. So is the
- * last block of a file, also where it is less than a huge page, if the ranges cover all of it: the kernel
- * takes folios that are no longer than the file (huge=within_size), and need not clear them now.
+ * since each call costs as much as half a huge page; but not so many that a signal undoes much. The last
+ * block of a file is taken at once as well, also where it is less than a huge page, if the ranges cover all
+ * of it: the kernel takes folios that are no longer than the file (huge=within_size), and need not clear
+ * them now.
  */
 static int take_ranges(struct seg *seg, uint8_t *base, const struct data_range *ranges,
 		       uint32_t count, uint64_t size)

@@ -481,36 +481,37 @@ static int parse_limit(const char *limit, struct migrate_options *o)
 			       : misused("--limit takes bytes a second, as 200M or 1G, not", limit);
 }
 
+static const struct option longs[] = {
+	{"mode", required_argument, NULL, 'm'},
+	{"wait", no_argument, NULL, 'w'},
+	{"progress", no_argument, NULL, 'p'},
+	{"prefill", no_argument, NULL, 'P'},
+	{"reclaim", no_argument, NULL, 'r'},
+	{"trace", no_argument, NULL, 't'},
+	{"max-rounds", required_argument, NULL, 'n'},
+	{"limit", required_argument, NULL, 'l'},
+	{"verbose", no_argument, NULL, 'v'},
+	{"force", no_argument, NULL, 'f'},
+	{"help", no_argument, NULL, 'h'},
+	{"version", no_argument, NULL, 'V'},
+	{NULL, 0, NULL, 0},
+};
+
 /* Returns 0 to continue; else an exit status + 1 (so that --help's 0 differs from continuing). */
 static int parse_options(int argc, char **argv, struct migrate_options *o)
 {
-	static const struct option longs[] = {
-		{"mode", required_argument, NULL, 'm'},
-		{"wait", no_argument, NULL, 'w'},
-		{"progress", no_argument, NULL, 'p'},
-		{"prefill", no_argument, NULL, 'P'},
-		{"reclaim", no_argument, NULL, 'r'},
-		{"trace", no_argument, NULL, 't'},
-		{"max-rounds", required_argument, NULL, 'n'},
-		{"limit", required_argument, NULL, 'l'},
-		{"verbose", no_argument, NULL, 'v'},
-		{"force", no_argument, NULL, 'f'},
-		{"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'V'},
-		{NULL, 0, NULL, 0},
-	};
-	int c, rc;
+	int c, rc = 0;
 
-	while ((c = getopt_long(argc, argv, "hv", longs, NULL)) != -1) {
+	while (!rc && (c = getopt_long(argc, argv, "hv", longs, NULL)) != -1) {
 		switch (c) {
 		case 'm':
+			rc = parse_mode(optarg, o);
+			break;
 		case 'l':
+			rc = parse_limit(optarg, o);
+			break;
 		case 'n':
-			rc = c == 'm'	? parse_mode(optarg, o)
-			     : c == 'l' ? parse_limit(optarg, o)
-					: parse_max_rounds(optarg, o);
-			if (rc)
-				return rc + 1;
+			rc = parse_max_rounds(optarg, o);
 			break;
 		case 'w':
 			o->wait = true;
@@ -544,7 +545,7 @@ static int parse_options(int argc, char **argv, struct migrate_options *o)
 			return EXIT_USAGE + 1;
 		}
 	}
-	return 0;
+	return rc ? rc + 1 : 0;
 }
 
 static void catch_interrupt(void)

@@ -8,22 +8,10 @@ cluster_start -n 3 -c 1G
 settled() { [ "$(xattr "$1" state)" = stable ]; }
 
 echo "a program that stores into a few pages: nearly all is there when it is handed over"
-cat >"$scratch/few.py" <<'P'
-import mmap, os, sys, time
-f = open(sys.argv[1], "r+b")
-m = mmap.mmap(f.fileno(), 0)
-n = 0
-while True:  # SIGBUS ends it; before that it prints each store
-    n += 1
-    for page in range(0, 40):
-        m[page * 400 * 4096:page * 400 * 4096 + 8] = n.to_bytes(8, "little")
-        os.pwrite(3, b"%20d %20d" % (n, page), 0)
-    time.sleep(0.02)
-P
 head -c 64M /dev/urandom >"$mnt/a/a/f"
 setfattr -n user.ramp.pages -v small "$mnt/a/a/f"
 : >"$scratch/said"
-rampfs-run /usr/bin/python3 "$scratch/few.py" "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
+rampfs-run /usr/bin/python3 tests/mount/moves/few.py "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
 program=$!
 within 20 test -s "$scratch/said"
 rampfs-migrate --mode precopy --wait "$mnt/c/a/f" b

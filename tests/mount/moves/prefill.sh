@@ -16,23 +16,11 @@ came_ahead() {
 }
 
 echo "a program that stores all the time: b is kept near, and mv finds nearly all there"
-cat >"$scratch/stores.py" <<'P'
-import mmap, os, sys, time
-f = open(sys.argv[1], "r+b")
-m = mmap.mmap(f.fileno(), 0)
-n = 0
-while True:  # SIGBUS ends it; before that it prints each store
-    n += 1
-    for page in range(0, 40):
-        m[page * 400 * 4096:page * 400 * 4096 + 8] = n.to_bytes(8, "little")
-        os.pwrite(3, b"%20d %20d" % (n, page), 0)
-    time.sleep(0.02)
-P
 head -c 64M /dev/urandom >"$scratch/mirror"
 cp "$scratch/mirror" "$mnt/a/a/f"
 within 20 setfattr -n user.ramp.pages -v small "$mnt/a/a/f"
 : >"$scratch/said"
-rampfs-run /usr/bin/python3 "$scratch/stores.py" "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
+rampfs-run /usr/bin/python3 tests/mount/moves/few.py "$mnt/a/a/f" 3<>"$scratch/said" 2>/dev/null &
 program=$!
 within 20 test -s "$scratch/said"
 within 20 rampfs-migrate --prefill --limit 200M "$mnt/c/a/f" b # c's tables raise the level, too
