@@ -236,7 +236,9 @@
 #define SESSION_PARTS_MAX  256	/* of one SWAP: each is protected in its own way */
 #define SESSION_FDS_MAX	   2
 #define SESSION_TEXT_MAX   400 /* bytes, with the NUL */
-#define SESSION_PUNCH_MS   8000
+/* The name of the thread that writes what an agent says to its program's stderr. */
+#define SESSION_SCRIBE	 "rampfs-scribe"
+#define SESSION_PUNCH_MS 8000
 
 enum session_type {
 	SESSION_HELLO = 1,

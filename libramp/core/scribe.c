@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/session.h"
 #include "lock.h"
 #include "program_stderr.h"
 #include "spawn.h"
@@ -67,7 +68,7 @@ static void *scribe_main(void *arg)
 {
 	(void)arg;
 	take_short_slices();
-	prctl(PR_SET_NAME, "rampfs-scribe", 0, 0, 0);
+	prctl(PR_SET_NAME, SESSION_SCRIBE, 0, 0, 0);
 	thread_count_hide();
 	/* setns(2) of a mount namespace wants a root and a working directory that no thread shares.
 	   A container's seccomp may forbid it. */

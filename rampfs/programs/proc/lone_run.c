@@ -1,5 +1,5 @@
 /*
- * Lets one thread of a stopped process run, and no other.
+ * Lets one thread of a stopped process run, with the one that writes for it, and no other.
  *
  *   SEIZE --it traps, being stopped--> CONT ... INTERRUPT, DETACH --> as stopped as before
  *
@@ -7,7 +7,8 @@
  * carries them out by itself, so that no step is left half done by another hand: when its time is
  * over, it stops as SIGSTOP would have stopped it there. The stop of a whole process does not hold a
  * thread that is traced and continued (ptrace(2), "Group-stop"). The threads that it makes start
- * stopped; they are traced and continued as well. All of it happens on a thread of its own
+ * stopped; they are traced and continued as well. So is the scribe: the agent's last line is written
+ * before the program can continue, and end by SIGBUS. All of it happens on a thread of its own
  * (bounded.c): the end of that thread detaches what it traces, also if the daemon dies.
  *
  * How it fails: if another process traces the agent, or its cgroup is frozen, lone_run_begin returns
@@ -28,6 +29,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/session.h"
 #include "bounded.h"
 #include "process.h"
 
@@ -110,20 +112,20 @@ static int continue_one(void)
 	return 1;
 }
 
-/* Detaches the agent. If that takes too long, the end of this thread does it. */
-static void let_go(struct lone_run *run)
+/* Detaches a thread. If that takes too long, the end of this thread does it. */
+static void let_go(pid_t traced)
 {
 	uint64_t until_ms = clock_ms() + TRAP_MS;
 	int status;
 
-	if (ptrace(PTRACE_INTERRUPT, run->tid, NULL, NULL))
+	if (ptrace(PTRACE_INTERRUPT, traced, NULL, NULL))
 		return;
 	while (clock_ms() < until_ms) {
-		pid_t tid = waitpid(run->tid, &status, __WALL | WNOHANG);
+		pid_t tid = waitpid(traced, &status, __WALL | WNOHANG);
 
-		if (tid == run->tid && WIFSTOPPED(status))
+		if (tid == traced && WIFSTOPPED(status))
 			ptrace(PTRACE_DETACH, tid, NULL, signal_of(status));
-		if (tid == run->tid || (tid < 0 && errno != EINTR))
+		if (tid == traced || (tid < 0 && errno != EINTR))
 			return;
 		usleep(TRAP_PAUSE_US);
 	}
@@ -133,11 +135,15 @@ static int lone_trace(struct bounded *bounded, void *arg)
 {
 	struct lone_run *run = arg;
 	int rc = bounded_enter(bounded, run->pid);
+	pid_t scribe;
 
 	if (rc)
 		return rc;
 	if (ptrace(PTRACE_SEIZE, run->tid, NULL, PTRACE_O_TRACECLONE))
 		return -errno;
+	scribe = process_thread_named(run->pid, SESSION_SCRIBE);
+	if (scribe && ptrace(PTRACE_SEIZE, scribe, NULL, NULL))
+		scribe = 0; /* its line is late, or lost */
 	/* While it is traced, no other thread can get its number. */
 	if (!process_lives(run->pidfd))
 		rc = -ESRCH;
@@ -147,7 +153,9 @@ static int lone_trace(struct bounded *bounded, void *arg)
 			usleep(TRAP_PAUSE_US);
 		rc = rc < 0 ? rc : bounded_enter(bounded, run->pid);
 	}
-	let_go(run);
+	if (scribe)
+		let_go(scribe);
+	let_go(run->tid);
 	return rc;
 }
 

@@ -200,15 +200,15 @@ static uint32_t own_tid(pid_t pid, pid_t tid)
 	return status_number(path, "NSpid:");
 }
 
-pid_t process_tid(pid_t pid, uint32_t tid)
+/* Returns the first thread of `pid` of which `is` says yes; 0: none. */
+static pid_t find_thread(pid_t pid, bool (*is)(pid_t pid, pid_t tid, const void *arg),
+			 const void *arg)
 {
 	char path[PROC_PATH];
 	struct dirent *entry;
 	pid_t found = 0;
 	DIR *dir;
 
-	if (own_tid(pid, (pid_t)tid) == tid)
-		return (pid_t)tid; /* the daemon's own namespace, nearly always */
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	dir = opendir(path);
 	if (!dir)
@@ -216,9 +216,40 @@ pid_t process_tid(pid_t pid, uint32_t tid)
 	while (!found && (entry = readdir(dir))) {
 		pid_t one = atoi(entry->d_name);
 
-		if (one > 0 && own_tid(pid, one) == tid)
+		if (one > 0 && is(pid, one, arg))
 			found = one;
 	}
 	closedir(dir);
 	return found;
+}
+
+static bool is_tid(pid_t pid, pid_t tid, const void *arg)
+{
+	const uint32_t *wanted = arg;
+
+	return own_tid(pid, tid) == *wanted;
+}
+
+static bool is_named(pid_t pid, pid_t tid, const void *arg)
+{
+	const char *wanted = arg;
+	char file[32], name[32];
+
+	snprintf(file, sizeof(file), "task/%d/comm", (int)tid);
+	if (read_proc(pid, file, name, sizeof(name)))
+		return false;
+	name[strcspn(name, "\n")] = 0;
+	return strcmp(name, wanted) == 0;
+}
+
+pid_t process_tid(pid_t pid, uint32_t tid)
+{
+	if (own_tid(pid, (pid_t)tid) == tid)
+		return (pid_t)tid; /* the daemon's own namespace, nearly always */
+	return find_thread(pid, is_tid, &tid);
+}
+
+pid_t process_thread_named(pid_t pid, const char *name)
+{
+	return find_thread(pid, is_named, name);
 }

@@ -30,5 +30,7 @@ bool process_frozen(pid_t pid);		    /* whether a cgroup freezes it */
 pid_t process_parent(pid_t pid);	    /* 0: none, or no such process */
 /* Returns the thread of `pid` whose id in its own pid namespace is `tid`; 0: none. */
 pid_t process_tid(pid_t pid, uint32_t tid);
+/* Returns the first thread of `pid` with that name (prctl(2), PR_SET_NAME); 0: none. */
+pid_t process_thread_named(pid_t pid, const char *name);
 
 #endif
