@@ -316,7 +316,7 @@ static bool still_means(struct move_request *req, const struct segment_row *row)
 }
 
 /* A receiver has a segment as soon as it is taken, which the tables show a little later, then perhaps under another
-   name. Returns true where the request waits for that. */
+   name: its prepare may not have come here yet. Returns true where the request waits for that. */
 static bool wait_for_arrival(struct move_request *req, const struct segment_row *row)
 {
 	struct migrate_request *spec = &req->spec;
@@ -329,13 +329,22 @@ static bool wait_for_arrival(struct move_request *req, const struct segment_row 
 		move_request_fail(req, EINTR, "cancelled");
 		return true;
 	}
-	if (row->phase == SEGMENT_MOVING && strcmp(spec->from_name, row->name) == 0) {
+	if (row->epoch <= m->epoch && strcmp(spec->from_name, row->name) == 0) {
 		if (strcmp(spec->dst_name, row->name) == 0)
-			memcpy(spec->dst_name, row->dst_name, sizeof(spec->dst_name));
-		memcpy(spec->from_name, row->dst_name, sizeof(spec->from_name));
+			memcpy(spec->dst_name, m->name, sizeof(spec->dst_name));
+		memcpy(spec->from_name, m->name, sizeof(spec->from_name));
 	}
 	wait_here(req, m);
 	return true;
+}
+
+/* Takes the names from the row that the request begins with: an earlier look may have found those of before an arrival. */
+static void name_by_row(struct migrate_request *spec, const struct segment_row *row)
+{
+	spec->by_id = false;
+	memcpy(spec->from_name, row->name, sizeof(spec->from_name));
+	if (!spec->dst_name[0])
+		memcpy(spec->dst_name, row->name, sizeof(spec->dst_name));
 }
 
 /* A move in steps is asked for by a program that has the segment, where it is. Returns whether the
@@ -376,6 +385,8 @@ void move_request_begin(struct move_request *req)
 				  rc == -ENOENT ? "no such segment" : strerror(-rc));
 		return;
 	}
+	if (req->spec.by_id)
+		name_by_row(&req->spec, &row);
 	if (req->spec.reclaim) {
 		begin_reclaim(req, &row);
 		return;

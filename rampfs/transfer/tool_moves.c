@@ -76,9 +76,8 @@ static void tool_migrate_asked(void *arg, struct tool_request *request,
 		tool_answer(request, -EINVAL, "not a segment's name");
 	} else {
 		mr.dst = node.node;
-		memcpy(mr.from_name, row.name, sizeof(mr.from_name));
-		memcpy(mr.dst_name, what->dst_name[0] ? what->dst_name : row.name,
-		       sizeof(mr.dst_name));
+		mr.by_id = true;
+		memcpy(mr.dst_name, what->dst_name, sizeof(mr.dst_name));
 		mr.wait_stable = what->wait;
 		mr.force = what->force;
 		mr.limit_bytes_s = what->limit_bytes_s;

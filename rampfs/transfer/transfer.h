@@ -97,6 +97,7 @@ struct migrate_request {
 	char from_name[RAMP_NAME_MAX + 1];
 	ramp_node_t dst;
 	char dst_name[RAMP_NAME_MAX + 1];
+	bool by_id; /* from_name, and a dst_name that is empty, are the row's when it begins */
 	enum transfer_mode mode; /* UNSAID: as the segment's row says, or the mount of its node */
 	uint8_t max_rounds;	 /* of a pre-copy, the first one included; 0: the default */
 	uint64_t limit_bytes_s;	 /* of what is read ahead of need; 0: none */

@@ -92,7 +92,8 @@ static void migrate(const struct command *c)
 		.limit_bytes_s = atomic_load(&world->limit_bytes_s),
 	};
 
-	snprintf(request.dst_name, sizeof(request.dst_name), "%s", c->name);
+	snprintf(request.dst_name, sizeof(request.dst_name), "%s",
+		 world->to_name[0] ? world->to_name : c->name);
 	snprintf(request.from_name, sizeof(request.from_name), "%s", world->from_name);
 	d.handles[c->ask] =
 		transfers_migrate(d.transfers, &request, answered, &world->answers[c->ask]);

@@ -97,6 +97,35 @@ START_TEST(moved_on_before_its_arrival_is_committed)
 }
 END_TEST
 
+/* The same, of a name that changes on the way, with tables there that do not show the prepare either. */
+START_TEST(moved_on_by_a_name_that_it_has_no_more)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	int ask;
+
+	world_hold(A, id);
+	atomic_store(&world->behind_ms[B], 60000);
+	snprintf(world->to_name, sizeof(world->to_name), "y");
+	ask = world_connect(A, id, B, SESSION_PREPARED, 0);
+	eventually(waits_at(ask, SESSION_PREPARED));
+	atomic_store(&world->quorum, false);
+	world_go(A, ask, SESSION_TAKEN, 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	snprintf(world->from_name, sizeof(world->from_name), "x");
+	snprintf(world->to_name, sizeof(world->to_name), "x");
+	ask = world_ask(B, id, _i ? C : A, 0, false);
+	world->from_name[0] = world->to_name[0] = 0;
+	usleep(200000);
+	ck_assert(waits_at(ask, 0));
+	atomic_store(&world->quorum, true); /* its own TAKEN shows all at once */
+	eventually(world_owner(id) == B);
+	atomic_store(&world->behind_ms[B], 0);
+	ck_assert_int_eq(world_answer(ask), 0);
+	stays(id, _i ? C : A);
+	ck_assert_str_eq(world_row(id).name, "y");
+}
+END_TEST
+
 START_TEST(given_up_by_its_client)
 {
 	int ask;
@@ -545,6 +574,7 @@ void add_steps_stories(Suite *suite)
 	tcase_add_loop_test(tc, in_steps, 0, 2);
 	tcase_add_test(tc, answered_when_it_is_taken);
 	tcase_add_loop_test(tc, moved_on_before_its_arrival_is_committed, 0, 4);
+	tcase_add_loop_test(tc, moved_on_by_a_name_that_it_has_no_more, 0, 2);
 	tcase_add_loop_test(tc, given_up_by_its_client, 0, 2);
 	tcase_add_loop_test(tc, held_for_too_long, 0, 2);
 	tcase_add_test(tc, held_for_longer);

@@ -127,6 +127,7 @@ struct world {
 	_Atomic uint64_t limit_bytes_s; /* of every move; 0: none */
 	_Atomic ramp_node_t from;	/* of what is asked next */
 	char from_name[16];		/* the same */
+	char to_name[16];		/* the same; empty: the name that it has */
 	atomic_bool running[NODES + 1]; /* the daemon's control loop runs */
 	_Atomic uint64_t window_us[NODES + 1];
 	struct answer answers[ASKS];
