@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "find_mount.h"
 
 #define AWAY_S	     10 /* as of a single move */
 #define AGAIN_MS     50
@@ -251,19 +252,20 @@ static void ask_all(struct batch *b)
 static size_t look_up(char *const *names, size_t n, struct batch_file *files,
 		      const struct batch_ops *ops, void (*add)(int status))
 {
+	struct asked_dir dir = ASKED_DIR_NONE;
 	size_t found = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct ramp_ioc_info info = {0};
 		struct stat st;
-		int status = ops->ask_mount(names[i], &info, &st);
-		char *socket = status ? NULL : strdup(info.socket);
+		int status = ops->ask_mount(names[i], &dir, &st);
+		char *socket = status ? NULL : strdup(dir.info.socket);
 
 		if (socket)
 			files[found++] = (struct batch_file){names[i], socket, st.st_ino};
 		else
 			add(status ? status : ops->status_unknown);
 	}
+	asked_dir_close(&dir);
 	return found;
 }
 

@@ -9,15 +9,15 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "base/ioc.h"
 #include "base/session.h"
 
+struct asked_dir;
 struct migrate_options;
 
 /* What rampfs-migrate does for one file, as migrate.c has it. Statuses are exit statuses. */
 struct batch_ops {
 	/* Finds the daemon's socket, and the segment. Returns 0, or a status: it has been complained about. */
-	int (*ask_mount)(const char *file, struct ramp_ioc_info *info, struct stat *st);
+	int (*ask_mount)(const char *file, struct asked_dir *dir, struct stat *st);
 	/* Prints one answer; returns a status. */
 	int (*report)(const char *file, const struct migrate_options *o,
 		      const struct session_msg *answer, double took_s);

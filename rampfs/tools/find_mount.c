@@ -5,14 +5,14 @@
 #include "find_mount.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <mntent.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define FS_TYPE "fuse.rampfs"
 
@@ -83,4 +83,44 @@ int ask_mount_info(int dir, struct ramp_ioc_info *info)
 		return errno == EOPNOTSUPP ? -ENOTTY : -errno;
 	info->socket[RAMP_SOCKET_PATH_MAX] = 0;
 	return fstat(dir, &st) ? -errno : device_is_roots(st.st_dev);
+}
+
+/* ---- the directory that was asked last ------------------------------------------------------- */
+
+void asked_dir_close(struct asked_dir *dir)
+{
+	if (dir->fd >= 0)
+		close(dir->fd);
+	free(dir->name);
+	dir->name = NULL;
+	dir->fd = -1;
+	dir->asked = false;
+}
+
+static int asked_dir_open(struct asked_dir *dir, const char *file, size_t len)
+{
+	asked_dir_close(dir);
+	dir->name = strndup(file, len);
+	if (!dir->name)
+		return -ENOMEM;
+	dir->fd = open(len ? dir->name : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return dir->fd < 0 ? -errno : 0;
+}
+
+int asked_dir_find(struct asked_dir *dir, const char *file, struct stat *st)
+{
+	const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
+	size_t len = (size_t)(base - file);
+	int rc = 0;
+
+	if (dir->fd < 0 || strlen(dir->name) != len || strncmp(dir->name, file, len) != 0)
+		rc = asked_dir_open(dir, file, len);
+	if (rc)
+		return rc;
+	if (fstatat(dir->fd, *base ? base : ".", st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	if (!dir->asked)
+		rc = ask_mount_info(dir->fd, &dir->info);
+	dir->asked = !rc;
+	return rc;
 }

@@ -5,6 +5,8 @@
 #define RAMP_FIND_MOUNT_H
 
 #include <limits.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 
 #include "base/ioc.h"
 
@@ -19,5 +21,23 @@ int find_mount(const char *tool, char path[PATH_MAX]);
  * negative errno.
  */
 int ask_mount_info(int dir, struct ramp_ioc_info *info);
+
+/*
+ * The directory of the file that was asked about last. While it is open its mount stays the same one, so
+ * what was asked holds for all files of it: each costs a stat(2), and no look at all mounts.
+ */
+struct asked_dir {
+	char *name; /* as the file's path has it, up to its last slash; NULL: none */
+	int fd;
+	bool asked;
+	struct ramp_ioc_info info;
+};
+
+#define ASKED_DIR_NONE ((struct asked_dir){.fd = -1})
+
+/* Finds a file in its directory, without following it, and asks the directory's mount where that is
+   another directory than the last one. Returns as ask_mount_info. */
+int asked_dir_find(struct asked_dir *dir, const char *file, struct stat *st);
+void asked_dir_close(struct asked_dir *dir); /* `info` stays */
 
 #endif

@@ -172,27 +172,16 @@ static const char *no_mount(int rc)
 			      : strerror(-rc);
 }
 
-/* Asks the mount of the directory in which the file is. Returns 0, or an exit status. */
-static int ask_mount(const char *file, struct ramp_ioc_info *info, struct stat *st)
+/* Finds the segment, and asks the mount of its directory. Returns 0, or an exit status. */
+static int ask_mount(const char *file, struct asked_dir *dir, struct stat *st)
 {
-	char *copy = strdup(file);
-	int dir, rc = 0;
+	int rc = asked_dir_find(dir, file, st);
 
-	if (!copy)
-		return complain(file, strerror(ENOMEM));
-	dir = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		rc = complain(file, strerror(errno));
-	else if (lstat(file, st))
-		rc = complain(file, strerror(errno));
-	else if ((rc = ask_mount_info(dir, info)) != 0)
-		rc = complain(file, no_mount(rc));
-	else if (!S_ISREG(st->st_mode) || st->st_ino < RAMP_SEGMENT_ID_MIN)
-		rc = complain(file, "is not a segment");
-	if (dir >= 0)
-		close(dir);
-	free(copy);
-	return rc;
+	if (rc)
+		return complain(file, no_mount(rc));
+	if (!S_ISREG(st->st_mode) || st->st_ino < RAMP_SEGMENT_ID_MIN)
+		return complain(file, "is not a segment");
+	return 0;
 }
 
 static int send_migrate(int sock, const struct migrate_options *o, uint64_t segment)
@@ -419,15 +408,16 @@ static void tell_cost(const char *file, const struct migrate_options *o)
 
 static int migrate(const char *file, const struct migrate_options *o)
 {
-	struct ramp_ioc_info info = {0};
+	struct asked_dir dir = ASKED_DIR_NONE;
 	double began = clock_s();
 	struct session_msg answer = {0};
 	struct stat st;
-	int rc = ask_mount(file, &info, &st);
+	int rc = ask_mount(file, &dir, &st);
 
+	asked_dir_close(&dir);
 	if (rc)
 		return rc;
-	rc = migrate_ask(file, info.socket, o, st.st_ino, &answer);
+	rc = migrate_ask(file, dir.info.socket, o, st.st_ino, &answer);
 	if (rc) {
 		fprintf(stderr,
 			"rampfs-migrate: %s: the daemon does not answer (%s); the move may "
@@ -565,13 +555,13 @@ static void catch_interrupt(void)
 
 static int prefill(char *const *files, int n, const struct migrate_options *o)
 {
-	struct ramp_ioc_info info;
+	struct asked_dir dir = ASKED_DIR_NONE;
 	const char *why;
 	struct stat st;
 	int status = 0;
 
 	for (int i = 0; i < n; i++) {
-		if (ask_mount(files[i], &info, &st)) {
+		if (ask_mount(files[i], &dir, &st)) {
 			status = EXIT_FAILED;
 			continue;
 		}
@@ -579,6 +569,7 @@ static int prefill(char *const *files, int n, const struct migrate_options *o)
 		if (why)
 			status = complain(files[i], why);
 	}
+	asked_dir_close(&dir);
 	return status;
 }
 

@@ -75,7 +75,13 @@ grep -q '/s3: .*something is named s3 there' "$scratch/err" || fail "$(cat "$scr
 grep -q '/none: No such file' "$scratch/err" || fail "$(cat "$scratch/err")"
 grep -q 'err: is not on a rampfs mount' "$scratch/err" || fail "$(cat "$scratch/err")"
 rm "$b/s3"
-rampfs-migrate "$a"/s* b
+if command -v strace >/dev/null; then
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 \
+		strace -f -qq -e trace=openat -o "$scratch/trace" rampfs-migrate "$a"/s* "$a/../a/s3" b
+	same 2 "$(grep -c mountinfo "$scratch/trace")" "looks at all mounts, one for each directory"
+else
+	rampfs-migrate "$a"/s* b
+fi
 same $many "$(owned_once)" "segments at b"
 rampfs-migrate --limit 50M --wait "$b"/s* a
 
