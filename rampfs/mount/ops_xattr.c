@@ -169,6 +169,7 @@ static int parse_prefill(struct mount *m, fuse_ino_t ino, const char *text,
 	size_t len = limit ? (size_t)(limit - text) : strlen(text);
 	struct node_row node;
 	uint64_t bytes_s = 0;
+	int rc;
 
 	command->flags = META_SET_PREFILL;
 	if (!limit && (!len || strcmp(text, "none") == 0))
@@ -178,7 +179,10 @@ static int parse_prefill(struct mount *m, fuse_ino_t ino, const char *text,
 	if (limit && rate_parse(limit + 1, &bytes_s))
 		return refuse_prefill(ino, text, -EINVAL,
 				      "a limit is bytes a second, as 200M, at least 1M");
-	if (meta_node_by_name(m->config.meta, name, &node) || node.role == NODE_REMOVED)
+	rc = meta_node_by_name(m->config.meta, name, &node);
+	if (rc && rc != -ENOENT)
+		return refuse_prefill(ino, text, rc, strerror(-rc));
+	if (rc || node.role == NODE_REMOVED)
 		return refuse_prefill(ino, text, -ENOENT, "no such node");
 	if (node.node > SEGMENT_PREFILL_NODES)
 		return refuse_prefill(ino, text, -EOVERFLOW, "the node's number is too large");
@@ -296,6 +300,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 {
 	struct meta_command parsed = {0};
 	char text[VALUE_BYTES];
+	bool prefill = false;
 	int rc;
 
 	if (inode_kind(ino) == INODE_IS_NODE && strcmp(name, ALLOC_ATTRIBUTE) == 0) {
@@ -313,11 +318,12 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
 			fuse_reply_err(req, -set_hint(mount_of(req), ino, text));
 			return;
 		}
-		rc = parse_set(mount_of(req), ino, name, text, &parsed);
+		prefill = strcmp(name, PREFILL) == 0;
+		rc = prefill ? may_prefill(req, ino, flags) : 0;
+		if (!rc)
+			rc = parse_set(mount_of(req), ino, name, text, &parsed);
 	}
-	if (!rc && parsed.flags == META_SET_PREFILL)
-		rc = may_prefill(req, ino, flags);
-	else if (!rc && (flags & XATTR_CREATE))
+	if (!rc && !prefill && (flags & XATTR_CREATE))
 		rc = -EEXIST; /* each of the others always has a value */
 	if (rc) {
 		fuse_reply_err(req, -rc);

@@ -49,7 +49,7 @@ struct ramp_read {
 	uint64_t open;
 	size_t size;
 	uint64_t offset;
-	struct transfer_row *moves;
+	struct transfer_row *moves; /* the first METRICS_MAX_MOVES of them */
 	size_t n_moves;
 };
 
@@ -210,7 +210,8 @@ static void add_move(void *arg, const struct transfer_row *row)
 	struct ramp_read *v = arg;
 
 	if (v->n_moves < METRICS_MAX_MOVES)
-		v->moves[v->n_moves++] = *row;
+		v->moves[v->n_moves] = *row;
+	v->n_moves++;
 }
 
 static void ramp_files_collect(void *arg)
@@ -229,8 +230,13 @@ static void ramp_files_collect(void *arg)
 		return;
 	}
 	v->moves = calloc(METRICS_MAX_MOVES, sizeof(*v->moves));
-	if (v->moves)
-		transfers_each(m->config.transfers, add_move, v);
+	if (!v->moves) {
+		request_reply_err(&v->r, -ENOMEM);
+		mount_work_leave(m);
+		free(job);
+		return;
+	}
+	transfers_each(m->config.transfers, add_move, v);
 	*job = (struct rendering){.mount = mount_get(m), .v = v};
 	loop_work(m->config.loop, render_work, ramp_files_rendered, job);
 	mount_work_leave(m);

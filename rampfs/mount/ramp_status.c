@@ -9,6 +9,7 @@
 
 #include "base/visible.h"
 #include "inode.h"
+#include "metrics.h"
 
 #define MAX_SEGMENTS 2000 /* lines of status, without those that want attention */
 #define MAX_USERS    100  /* of the arena: those that have most of it */
@@ -189,7 +190,8 @@ static bool put_segment(struct mount *m, const struct node_list *nodes,
 		fprintf(out, "  at 0x%" PRIx64, row->extent_addr);
 	fputc('\n', out);
 	return bad || !(strcmp(state, "stable") == 0 || strcmp(state, "moving") == 0 ||
-			strcmp(state, "pulling") == 0 || strcmp(state, "orphan") == 0);
+			strcmp(state, "pulling") == 0 || strcmp(state, "orphan") == 0 ||
+			strncmp(state, "writes closed", 13) == 0);
 }
 
 /* Writes "  a/cache  a -> b  keeping  64.0 MiB there, 12.0 KiB behind  3 s  ()"; in brackets why it is not. */
@@ -313,7 +315,7 @@ static void put_moves(const struct node_list *nodes, const struct transfer_row *
 		      size_t n_moves, FILE *out)
 {
 	fprintf(out, "\nmigrations: %zu\n", n_moves);
-	for (size_t i = 0; i < n_moves; i++) {
+	for (size_t i = 0; i < n_moves && i < METRICS_MAX_MOVES; i++) {
 		const struct transfer_row *t = &moves[i];
 
 		fputs("  ", out);

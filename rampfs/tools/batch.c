@@ -22,10 +22,10 @@
 #include "base/clock.h"
 #include "find_mount.h"
 
-#define AWAY_S	     10 /* as of a single move */
-#define AGAIN_MS     50
-#define OLDER_TRIES  2
-#define REFUSED_WAIT 1.0
+#define AWAY_S	    10 /* as of a single move */
+#define AGAIN_MS    50
+#define OLDER_TRIES 2
+#define REFUSED_S   1.0
 
 struct batch_file {
 	const char *name;
@@ -37,12 +37,12 @@ struct batch {
 	const struct migrate_options *o;
 	const struct session_msg *what;
 	const struct batch_ops *ops;
-	void (*add)(int status);
 	struct batch_file *files; /* of one socket, by segment */
 	size_t n, n_over;
 	double began;
 	bool cancelled;
 	bool heard;		    /* by this daemon, or one before */
+	bool lost;		    /* a daemon has gone that may have begun some */
 	char why[SESSION_TEXT_MAX]; /* the daemon's words for its ANSWER, or "" */
 };
 
@@ -51,12 +51,18 @@ static bool is_over(const struct batch_file *file)
 	return !file->socket;
 }
 
-static void end_file(struct batch *b, struct batch_file *file, int status)
+static void end_file(struct batch *b, struct batch_file *file)
 {
 	free(file->socket);
 	file->socket = NULL;
 	b->n_over++;
-	b->add(status);
+}
+
+/* Ends a file, and hands its status out. */
+static void end_with(struct batch *b, struct batch_file *file, int status)
+{
+	end_file(b, file);
+	b->ops->add(status);
 }
 
 static int by_segment(const void *a, const void *b)
@@ -88,7 +94,7 @@ static void take_verdict(struct batch *b, const struct session_msg *verdict)
 
 	for (; file < b->files + b->n && file->segment == verdict->segment; file++)
 		if (!is_over(file))
-			end_file(b, file,
+			end_with(b, file,
 				 b->ops->report(file->name, b->o, verdict, clock_s() - b->began));
 }
 
@@ -182,9 +188,10 @@ static void end_rest(struct batch *b, int rc)
 {
 	struct session_msg answer = {0};
 	char why[SESSION_TEXT_MAX + 8];
+	bool not_begun = (rc == -EUSERS || rc == -ENOMEM) && !b->lost;
 
 	snprintf(why, sizeof(why),
-		 rc == -EUSERS || rc == -EPROTO || rc == -EACCES
+		 rc == -EUSERS || rc == -EPROTO || rc == -EACCES || rc == -ENOMEM
 			 ? "%s"
 			 : "the daemon does not answer (%s); the move may continue by itself, "
 			   "rampfs-status shows it",
@@ -194,11 +201,11 @@ static void end_rest(struct batch *b, int rc)
 			continue;
 		if (b->ops->interrupts() == 1 &&
 		    !b->ops->see_where(file->name, b->o, file->segment, &answer)) {
-			end_file(b, file, b->ops->report(file->name, b->o, &answer, 0));
+			end_with(b, file, b->ops->report(file->name, b->o, &answer, 0));
 			continue;
 		}
 		b->ops->complain(file->name, why);
-		end_file(b, file, b->ops->status_unknown);
+		end_with(b, file, not_begun ? b->ops->status_failed : b->ops->status_unknown);
 	}
 }
 
@@ -209,9 +216,10 @@ static void one_by_one(struct batch *b)
 			continue;
 		if (b->ops->interrupts()) {
 			b->ops->complain(file->name, "not tried");
-			end_file(b, file, b->ops->status_interrupted);
+			end_file(b, file);
+			b->ops->add_not_tried();
 		} else {
-			end_file(b, file, b->ops->one(file->name, b->o));
+			end_with(b, file, b->ops->one(file->name, b->o));
 		}
 	}
 }
@@ -238,7 +246,8 @@ static void ask_all(struct batch *b)
 			one_by_one(b);
 			break;
 		}
-		if (away_since == 0 || clock_s() - asked > REFUSED_WAIT)
+		b->lost = b->lost || b->heard || rc == -EPIPE || rc == -ECONNRESET;
+		if (away_since == 0 || clock_s() - asked > REFUSED_S)
 			away_since = clock_s();
 		if (clock_s() - away_since > AWAY_S)
 			break;
@@ -248,9 +257,16 @@ static void ask_all(struct batch *b)
 	free(socket);
 }
 
+/* Complains of that; returns a status. */
+static int no_memory(const struct batch_ops *ops, const char *file)
+{
+	ops->complain(file, strerror(ENOMEM));
+	return ops->status_failed;
+}
+
 /* Finds the segments of the files that are there. Returns how many. */
 static size_t look_up(char *const *names, size_t n, struct batch_file *files,
-		      const struct batch_ops *ops, void (*add)(int status))
+		      const struct batch_ops *ops)
 {
 	struct asked_dir dir = ASKED_DIR_NONE;
 	size_t found = 0;
@@ -263,30 +279,25 @@ static size_t look_up(char *const *names, size_t n, struct batch_file *files,
 		if (socket)
 			files[found++] = (struct batch_file){names[i], socket, st.st_ino};
 		else
-			add(status ? status : ops->status_unknown);
+			ops->add(status ? status : no_memory(ops, names[i]));
 	}
 	asked_dir_close(&dir);
 	return found;
 }
 
 void batch_move(char *const *names, size_t n, const struct migrate_options *o,
-		const struct session_msg *what, const struct batch_ops *ops,
-		void (*add)(int status))
+		const struct session_msg *what, const struct batch_ops *ops)
 {
 	struct batch_file *files = calloc(n, sizeof(*files));
-	size_t found = files ? look_up(names, n, files, ops, add) : 0, end;
+	size_t found = files ? look_up(names, n, files, ops) : 0, end;
 
 	if (!files)
-		add(ops->status_unknown);
+		ops->add(no_memory(ops, names[0]));
 	else
 		qsort(files, found, sizeof(*files), by_segment);
 	for (size_t at = 0; at < found; at = end) {
-		struct batch b = {.o = o,
-				  .what = what,
-				  .ops = ops,
-				  .add = add,
-				  .files = files + at,
-				  .began = clock_s()};
+		struct batch b = {
+			.o = o, .what = what, .ops = ops, .files = files + at, .began = clock_s()};
 
 		for (end = at; end < found && strcmp(files[at].socket, files[end].socket) == 0;)
 			end++;

@@ -28,13 +28,14 @@ struct batch_ops {
 	int (*one)(const char *file, const struct migrate_options *o);
 	void (*complain)(const char *file, const char *what);
 	void (*pause_ms)(long ms);
-	int (*interrupts)(void); /* how often Ctrl-C has come */
-	int status_unknown, status_interrupted;
+	int (*interrupts)(void);     /* how often Ctrl-C has come */
+	void (*add)(int status);     /* takes each file's */
+	void (*add_not_tried)(void); /* the same of one that Ctrl-C has kept from being tried */
+	int status_failed, status_unknown;
 };
 
-/* Moves them. `what`: a BATCH without segments. Calls `add` with each file's status. */
+/* Moves them. `what`: a BATCH without segments. Calls `add` or `add_not_tried` for each file. */
 void batch_move(char *const *files, size_t n, const struct migrate_options *o,
-		const struct session_msg *what, const struct batch_ops *ops,
-		void (*add)(int status));
+		const struct session_msg *what, const struct batch_ops *ops);
 
 #endif

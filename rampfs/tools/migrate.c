@@ -66,7 +66,7 @@ static const char usage[] =
 	"\n"
 	"Without --mode as user.ramp.mode of the segment says, else as the mount option mode= of "
 	"its\n"
-	"node does, else lazily.\n"
+	"node does, else auto.\n"
 	"\n"
 	"  --mode auto    whichever of lazy, precopy and (for a few MiB) copy pays\n"
 	"  --mode lazy    pages follow in the background and as they are touched\n"
@@ -585,6 +585,13 @@ static void add_status(int status)
 		exit_status = status;
 }
 
+/* An unknown result stays one where Ctrl-C has only kept later files from being tried. */
+static void add_not_tried(void)
+{
+	if (exit_status != EXIT_UNKNOWN)
+		add_status(EXIT_INTERRUPTED);
+}
+
 static void complain_of(const char *file, const char *what)
 {
 	complain(file, what);
@@ -605,8 +612,10 @@ static int migrate_many(char *const *files, size_t n, const struct migrate_optio
 		.complain = complain_of,
 		.pause_ms = pause_ms,
 		.interrupts = interrupts,
+		.add = add_status,
+		.add_not_tried = add_not_tried,
+		.status_failed = EXIT_FAILED,
 		.status_unknown = EXIT_UNKNOWN,
-		.status_interrupted = EXIT_INTERRUPTED,
 	};
 	struct session_msg what = {
 		.type = SESSION_BATCH,
@@ -618,14 +627,14 @@ static int migrate_many(char *const *files, size_t n, const struct migrate_optio
 		.batch = o->batch};
 
 	snprintf(what.node, sizeof(what.node), "%s", o->node);
-	batch_move(files, n, o, &what, &ops, add_status);
+	batch_move(files, n, o, &what, &ops);
 	return exit_status;
 }
 
 int main(int argc, char **argv)
 {
 	struct migrate_options o = {.mode = TRANSFER_UNSAID};
-	int status = 0, last, rc;
+	int last, rc;
 
 	output_begin();
 	rc = parse_options(argc, argv, &o);
@@ -663,15 +672,10 @@ int main(int argc, char **argv)
 	for (int i = optind; i < last; i++) {
 		if (interrupted) {
 			complain(argv[i], "not tried");
-			if (status != EXIT_UNKNOWN)
-				status = EXIT_INTERRUPTED;
-			continue;
+			add_not_tried();
+		} else {
+			add_status(migrate(argv[i], &o));
 		}
-		rc = migrate(argv[i], &o);
-		if (rc && status != EXIT_FAILED) /* a failure outweighs an unknown result */
-			status = rc;
-		else if (rc == EXIT_INTERRUPTED)
-			status = rc;
 	}
-	return status ? status : output_end("rampfs-migrate"); /* a trace */
+	return exit_status ? exit_status : output_end("rampfs-migrate"); /* a trace */
 }

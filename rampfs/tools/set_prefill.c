@@ -1,5 +1,5 @@
 /*
- * It is an extended attribute: the daemon of any node has the cluster note it. setxattr(2) fails with a number
+ * The wish is an extended attribute: the daemon of any node has the cluster note it. setxattr(2) fails with a number
  * alone, of which words are made here.
  */
 #include "set_prefill.h"
@@ -39,6 +39,10 @@ const char *set_prefill(const char *file, const char *node, uint64_t limit_bytes
 		return "not until every member runs a rampfs that knows prefills";
 	case EROFS:
 		return "no quorum: the cluster can't note it now";
+	case EOVERFLOW:
+		return "the node's number is too large to be kept near";
+	case EINVAL:
+		return "not a node's name and a limit of 1M a second or more";
 	case EBUSY:
 		return "it is on the move";
 	default:

@@ -5,14 +5,12 @@
  * problems come first. With --json the facts are one object: nodes from .ramp/nodes, segments from
  * .ramp/segments, migrations from .ramp/status, numbers of the whole node from .ramp/metrics.
  *
- * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Two processes that read
- * .ramp/segments at a time may get parts of two texts: the numbers in it show that, and it is read
- * again. A daemon that is stopped, or waits for a disk that is silent, does not answer: after SILENT_S the
- * program says so and ends. A thread does that, since a signal does not end such a wait.
+ * How it fails: without MOUNTPOINT there must be exactly one rampfs mount. Where many read .ramp/segments
+ * at a time one may get parts of two texts: the numbers in it show that, and it is read again. A daemon that
+ * is stopped, or waits for a disk that is silent, does not answer: the program says so and ends (ramp_file.c).
  */
 #include <getopt.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +18,11 @@
 
 #include "base/output.h"
 #include "find_mount.h"
+#include "ramp_file.h"
 #include "status_json.h"
 #include "status_text.h"
 
 enum { EXIT_USAGE = 2 };
-
-#define SILENT_S 10
 
 static const char usage[] =
 	"usage: rampfs-status [--json] [MOUNTPOINT]\n"
@@ -36,23 +33,6 @@ static const char usage[] =
 	"  --version   the version\n"
 	"\n"
 	"Without MOUNTPOINT: the one rampfs mount of this machine.\n";
-
-static void *end_if_silent(void *mount)
-{
-	sleep(SILENT_S);
-	fprintf(stderr, "rampfs-status: %s: its daemon does not answer (see its log)\n",
-		(const char *)mount);
-	_exit(EXIT_FAILURE);
-}
-
-/* Where no thread can be made, it waits like any program that reads the files. */
-static void watch(char *mount)
-{
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, end_if_silent, mount) == 0)
-		pthread_detach(thread);
-}
 
 int main(int argc, char **argv)
 {
@@ -95,7 +75,7 @@ int main(int argc, char **argv)
 		if (rc)
 			return rc;
 	}
-	watch(mount);
+	ramp_file_watch(mount);
 	rc = json ? status_json(mount) : status_text(mount);
 	return rc ? rc : output_end("rampfs-status");
 }

@@ -312,8 +312,8 @@ static void json_add_migration(cJSON *migrations, char *line)
 /* Returns whether the head's line is text for people of which json_add_numbers has the numbers. */
 static bool has_numbers(const char *key)
 {
-	static const char *const keys[] = {"store", "programs", "requests_waiting", "arena",
-					   "level"};
+	static const char *const keys[] = {"store", "programs",	    "requests_waiting",	   "arena",
+					   "level", "moves_queued", "limit_of_pages_ahead"};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (strcmp(key, keys[i]) == 0)
@@ -385,6 +385,9 @@ static bool json_add_numbers(cJSON *root, const char *mount)
 		       {"rampfs_attachments ", "mappings"},
 		       {"rampfs_fuse_waiting ", "requests_waiting"},
 		       {"rampfs_metadata_level ", "level"},
+		       {"rampfs_migrations_queued ", "moves_queued"},
+		       {"rampfs_limit_bytes{direction=\"sent\"} ", "limit_sent_bytes_s"},
+		       {"rampfs_limit_bytes{direction=\"received\"} ", "limit_received_bytes_s"},
 		       {"rampfs_arena_bytes ", "arena_bytes"},
 		       {"rampfs_arena_used_bytes ", "arena_used_bytes"},
 		       {"rampfs_arena_user_max_bytes ", "arena_user_max_bytes"}};

@@ -28,7 +28,8 @@ import json, re, sys
 text, number, boolean = str, (int, float), bool
 schema = {
     "schema_version": number, "mountpoint": text, "quorum": boolean, "leader": text, "store_used_bytes": number,
-    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number, "level": number,
+    "store_capacity_bytes": number, "programs": number, "mappings": number, "requests_waiting": number, "level": number, "moves_queued": number,
+    "limit_sent_bytes_s": number, "limit_received_bytes_s": number,
     "arena_bytes": number, "arena_used_bytes": number, "arena_user_max_bytes": number,
     "arena_users": {"uid": number, "bytes": number},
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text, "transport": text},

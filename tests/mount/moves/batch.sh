@@ -67,6 +67,10 @@ same 0 "$(owned_once)" "segments at b"
 exec 9>&-
 wait $program || fail "the program that maps them"
 
+# A reader that pauses is no daemon that is silent: looked at in the end.
+(set -o pipefail && rampfs-status --json "$mnt/a" | (sleep 12 && cat) >"$scratch/slow.json") 2>"$scratch/slow" &
+slow=$!
+
 echo "no transaction: what cannot be moved says why, and the others are moved"
 echo taken >"$b/s3"
 moves "$a"/s* "$a/none" "$scratch/err" b
@@ -90,6 +94,7 @@ hang b
 moves "$a"/s* b
 queued() { grep -q '^moves queued: [0-9]' "$mnt/a/.ramp/status"; }
 within 5 queued
+rampfs-status --json "$mnt/a" | python3 -c 'import json, sys; assert json.load(sys.stdin)["moves_queued"] > 0'
 kill -INT $mover
 ends 130
 wake
@@ -157,3 +162,7 @@ for node in a b; do
 	rampfs-migrate --wait "$b"/s* a
 	same 0 "$(owned_once)" "segments at b"
 done
+
+wait $slow || fail "rampfs-status: $(cat "$scratch/slow")"
+[ "$(stat -c %s "$scratch/slow.json")" -gt 65536 ] || fail "a pipe takes all that rampfs-status prints: no pause"
+python3 -m json.tool "$scratch/slow.json" >/dev/null
