@@ -76,6 +76,7 @@ struct move_source {
 	uint64_t copied_pages; /* S_COPYING: how many the target has */
 	enum transfer_mode mode;
 	char why[192];	    /* it has that mode */
+	size_t why_bytes;   /* of it, without how it turned out (source_mode_add) */
 	bool by_auto;	    /* mode auto has chosen the mode, or will */
 	bool mapped;	    /* mode auto: by a program, at the last check */
 	uint8_t max_rounds; /* of a pre-copy, the first one included */

@@ -203,6 +203,7 @@ void source_begin(struct move *m, enum move_state from, uint64_t row_epoch)
 	m->aborting.then_again = m->source.got_taken = m->source.got_refused =
 		m->source.sent_transfer = m->source.got_in_progress = m->source.joined = false;
 	m->source.attempts++;
+	source_mode_forget(m);
 	trace_source(m, m->request && m->request->spec.step);
 	seg_set_leaving(m->seg,
 			true); /* before programs that hold it by passthrough are looked for */

@@ -48,6 +48,7 @@ void source_mode_set(struct move *m, enum transfer_mode mode, const char *why, .
 	vsnprintf(words, sizeof(words), why, ap);
 	va_end(ap);
 	source_mode_words(s->why, sizeof(s->why), words);
+	s->why_bytes = strlen(s->why);
 	s->mode = mode;
 	s->copy_mode = mode == TRANSFER_COPY;
 	s->precopy_mode = mode == TRANSFER_PRECOPY;
@@ -65,6 +66,12 @@ void source_mode_add(struct move *m, const char *how)
 	snprintf(words, sizeof(words), "%s; %s", s->why, how);
 	source_mode_words(s->why, sizeof(s->why), words);
 	choose(m);
+}
+
+void source_mode_forget(struct move *m)
+{
+	if (m->source.why_bytes)
+		m->source.why[m->source.why_bytes] = 0;
 }
 
 uint64_t source_mode_left_ms(const struct move *m)

@@ -19,6 +19,8 @@ __attribute__((format(printf, 3, 4))) void source_mode_set(struct move *m, enum 
 							   const char *why, ...);
 /* Adds to the words how it turned out. */
 void source_mode_add(struct move *m, const char *how);
+/* Takes back all that was added: another attempt begins. */
+void source_mode_forget(struct move *m);
 
 /* Writes words for a line of status: they may hold a process's name, and two spaces part fields there. */
 void source_mode_words(char *out, size_t cap, const char *words);

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -40,8 +41,10 @@
 #define SILENT_MS      5000u
 #define PREFILL_MS     30000u /* ... of a prefill, which goes behind all else */
 #define ENOUGH_PAGES   1024u  /* 4 MiB: to read less takes no longer than the hand-over */
-#define LESS_PERCENT   80u    /* of the round before; two in a row that leave more are enough */
-#define HALF_PERCENT   50u    /* of the data; one that leaves more is enough */
+#define ENOUGH_PARTS                                                                               \
+	200u		 /* ... nor does what the link carries within that part of a second: 5 ms */
+#define LESS_PERCENT 80u /* of the round before; two in a row that leave more are enough */
+#define HALF_PERCENT 50u /* of the data; one that leaves more is enough */
 
 static void stopped(struct move *m)
 {
@@ -177,15 +180,29 @@ static bool is_flat_out(const struct move *m, uint64_t pages)
 	       (r->round != r->first || (!m->source.joined && seg_small(m->seg)));
 }
 
+/* Says why what is left needs no round of its own; NULL: it does. That a link is fast is no guess. */
+static const char *is_little(const struct move *m, uint64_t pages)
+{
+	bool known;
+	uint64_t carries = source_mode_carries(m, &known);
+
+	if (pages <= ENOUGH_PAGES)
+		return "4 MiB or less are left";
+	return known && pages * RAMP_PAGE_BYTES <= carries / ENOUGH_PARTS
+		       ? "the link carries what is left within 5 ms"
+		       : NULL;
+}
+
 /* Says why another round would cost more than it brings; NULL: it would not. Mode auto has no use for a second one
    that brings little. */
 static const char *enough(const struct move *m, uint64_t pages)
 {
 	struct source_rounds *r = m->source.rounds;
+	const char *little = is_little(m, pages);
 
 	r->stuck = pages * 100 > r->pages * LESS_PERCENT && !r->split ? r->stuck + 1 : 0;
-	if (pages <= ENOUGH_PAGES)
-		return "little is left";
+	if (little)
+		return little;
 	if (r->round - r->first + 1 >= m->source.max_rounds)
 		return "there may be no more";
 	if (r->stuck >= (m->source.by_auto ? 1 : 2))
@@ -200,6 +217,17 @@ void source_rounds_next(struct move *m, uint64_t pages)
 	m->source.rounds->pages = pages;
 	rounds_next(m);
 	round_ask(m);
+}
+
+/* Says in status and in the answer how many rounds there were, and why no more. */
+static void say_over(struct move *m, const char *over)
+{
+	const struct source_rounds *r = m->source.rounds;
+	char how[RAMP_ERR_TEXT_BYTES];
+
+	snprintf(how, sizeof(how), "rounds ended after %" PRIu32 ": %s", r->round - r->first + 1,
+		 over);
+	source_mode_add(m, how);
 }
 
 static void looked(struct move *m)
@@ -217,6 +245,7 @@ static void looked(struct move *m)
 		 m->id, pages, r->round, r->split, r->all ? "; all pages count: " : "",
 		 r->all ? r->all : "", over ? "; the rounds are over: " : "", over ? over : "");
 	if (over) {
+		say_over(m, over);
 		source_rounds_enough(m);
 		return;
 	}

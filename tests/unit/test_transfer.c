@@ -786,12 +786,40 @@ static Suite *move_stories(void)
 
 /* ---- mode precopy ---------------------------------------------------------------------------- */
 
+static void says(const char *text, const char *mode, const char *why)
+{
+	ck_assert_msg(strncmp(text, mode, strlen(mode)) == 0 && strstr(text, why), "said: %s",
+		      text);
+}
+
 START_TEST(a_round_follows_a_round)
 {
 	ramp_segment_t id = world_segment(A, "x", 2400, 0);
 
+	atomic_store(&world->link_bytes_s, 100000000);
 	ck_assert_int_eq(world_move(A, id, B), 0);
 	ck_assert_uint_ge(world->looks[0], 2);
+	world_rest(id);
+}
+END_TEST
+
+/* Each page was stored into; a round more is worth it where the link takes more than 5 ms for that. A guess does
+   not count. */
+START_TEST(no_round_for_what_a_fast_link_carries_at_once)
+{
+	static const struct {
+		uint64_t link_bytes_s;
+		const char *over;
+	} links[] = {{100000000, "rounds ended after 2: 4 MiB or less are left"},
+		     {UINT64_C(100000000000),
+		      "rounds ended after 1: the link carries what is left within 5 ms"}};
+	ramp_segment_t id = world_segment(A, "x", 2400, 0);
+	int ask;
+
+	atomic_store(&world->link_bytes_s, links[_i].link_bytes_s);
+	ask = world_ask(A, id, B, 10000, true);
+	ck_assert_int_eq(world_answer(ask), 0);
+	says(world_text(ask), "mode precopy: asked for; ", links[_i].over);
 	world_rest(id);
 }
 END_TEST
@@ -820,6 +848,7 @@ START_TEST(pages_of_a_round_are_named_once)
 	ramp_segment_t id = world_segment(A, "x", 2400, 0);
 	int ask;
 
+	atomic_store(&world->link_bytes_s, 100000000); /* else one round would do */
 	atomic_store(&world->hold, true);
 	world_arm(B, POINT(AT_PULL, 0), DO_DELAY, 1, 1);
 	ask = world_ask(A, id, B, 0, false);
@@ -912,12 +941,6 @@ static const char *auto_says(ramp_segment_t id, ramp_node_t from, ramp_node_t to
 	ck_assert_uint_eq(atomic_load(&world->fault[from].hits) > 0, rounds);
 	world_rest(id);
 	return world_text(ask);
-}
-
-static void says(const char *text, const char *mode, const char *why)
-{
-	ck_assert_msg(strncmp(text, mode, strlen(mode)) == 0 && strstr(text, why), "said: %s",
-		      text);
 }
 
 START_TEST(auto_takes_what_pays)
@@ -1049,10 +1072,11 @@ START_TEST(it_says_why_all_pages_follow)
 		atomic_store(&world->all_count, i);
 		ask = world_ask(i ? B : A, id, i ? A : B, 10000, true);
 		ck_assert_int_eq(world_answer(ask), 0);
-		ck_assert_str_eq(
-			world_text(ask),
-			i ? "mode precopy: asked for; all pages follow: programs have mapped it"
-			  : "mode precopy: asked for");
+		ck_assert_str_eq(world_text(ask), i ? "mode precopy: asked for; rounds ended after "
+						      "1: 4 MiB or less are left; all "
+						      "pages follow: programs have mapped it"
+						    : "mode precopy: asked for; rounds ended after "
+						      "1: 4 MiB or less are left");
 		world_rest(id);
 	}
 }
@@ -1107,6 +1131,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, it_grows_or_shrinks_meanwhile, 0, 4);
 	tcase_add_test(tc, it_grows_past_the_slack);
 	tcase_add_test(tc, a_round_follows_a_round);
+	tcase_add_loop_test(tc, no_round_for_what_a_fast_link_carries_at_once, 0, 2);
 	tcase_add_loop_test(tc, a_hole_that_another_process_makes_between_rounds, 0, 2);
 	tcase_add_test(tc, pages_of_a_round_are_named_once);
 	tcase_add_test(tc, as_many_rounds_as_were_asked_for);

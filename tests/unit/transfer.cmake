@@ -14,7 +14,7 @@ rampfs_test(NAME transfer
 target_include_directories(test_transfer PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_options(test_transfer PRIVATE
   -Wl,--wrap=peer_send -Wl,--wrap=record_change -Wl,--wrap=store_remove -Wl,--wrap=reserve_memory
-  -Wl,--wrap=collapse_segment -Wl,--wrap=populated_list)
+  -Wl,--wrap=collapse_segment -Wl,--wrap=populated_list -Wl,--wrap=link_speed)
 add_test(NAME transfer_copy COMMAND test_transfer copy)
 add_test(NAME transfer_precopy COMMAND test_transfer precopy)
 # The longest tests that run beside others: they begin first.

@@ -10,6 +10,7 @@
 
 #include "memory/record.h"
 #include "memory/reserve.h"
+#include "transfer/link_speed.h"
 #include "transfer_world.h"
 #include "transport/peers/peer.h"
 
@@ -31,6 +32,8 @@ int __real_populated_list(struct seg *seg, struct data_range *ranges, uint32_t m
 			  uint64_t *populated_bytes, struct ramp_err *err);
 int __wrap_populated_list(struct seg *seg, struct data_range *ranges, uint32_t max, uint32_t *count,
 			  uint64_t *populated_bytes, struct ramp_err *err);
+uint64_t __real_link_speed(const struct transfers *t, ramp_node_t node);
+uint64_t __wrap_link_speed(const struct transfers *t, ramp_node_t node);
 void __real_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg);
 void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed_fn *fn, void *arg);
 
@@ -169,4 +172,11 @@ void __wrap_collapse_segment(struct seg *seg, const atomic_bool *stop, collapsed
 	while (atomic_load(&world->hold_collapse) && !atomic_load(stop))
 		usleep(1000);
 	__real_collapse_segment(seg, stop, fn, arg);
+}
+
+uint64_t __wrap_link_speed(const struct transfers *t, ramp_node_t node)
+{
+	uint64_t bytes_s = atomic_load(&world->link_bytes_s);
+
+	return bytes_s ? bytes_s : __real_link_speed(t, node);
 }

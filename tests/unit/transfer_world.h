@@ -125,6 +125,7 @@ struct world {
 	atomic_bool queues;		  /* every move is one of many */
 	atomic_bool all_count; /* the last look finds all pages, for a change of mappings */
 	_Atomic uint64_t limit_bytes_s; /* of every move; 0: none */
+	_Atomic uint64_t link_bytes_s;	/* of each link; 0: as it was measured */
 	_Atomic ramp_node_t from;	/* of what is asked next */
 	char from_name[16];		/* the same */
 	char to_name[16];		/* the same; empty: the name that it has */
