@@ -274,11 +274,16 @@ const char *programs_stored_all(struct programs *programs, struct seg *seg);
 bool programs_use(struct programs *programs, struct seg *seg);
 /*
  * Has stores into 4 KiB tell from each other, in huge pages that are in both sets, unless each huge
- * page is: what programs_stored has put into `stored` now, and the time before into `before`. Returns in how many; the
+ * page is: what programs_stored has put into `stored` now, and the time before into `before`. Without `before`: in all that
+ * are in `stored`, though each huge page may be. Returns in how many; the
  * caller reads what is in `stored` after this. Blocks; programs continue.
  */
 uint32_t programs_split(struct programs *programs, struct seg *seg, const struct page_set *before,
 			const struct page_set *stored);
+/* Adds the first pages of those in `stored` that programs have mapped by huge pages, and where one store makes all of them
+   count, to `huge`. -ENOMEM. Blocks shortly. */
+int programs_huge(struct programs *programs, struct seg *seg, const struct page_set *stored,
+		  struct page_set *huge);
 /* Ends the watch. Blocks shortly. */
 void programs_unwatch(struct programs *programs, struct seg *seg);
 

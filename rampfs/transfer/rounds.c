@@ -254,6 +254,7 @@ void rounds_free(struct move *m)
 		return;
 	page_set_free(&r->told);
 	page_set_free(&r->stored);
+	page_set_free(&r->sample);
 	free(r->ranges);
 	free(r);
 }
@@ -287,7 +288,9 @@ int rounds_look(struct move *m)
 	/* After the page tables: a store that is under way is noted when it is done. */
 	if (!rc)
 		rc = add_own_stores(m);
-	r->split = rc ? 0 : programs_split(m->t->programs, m->seg, &r->told, &r->stored);
+	r->split =
+		rc ? 0
+		   : programs_split(m->t->programs, m->seg, r->thin ? NULL : &r->told, &r->stored);
 	return rc;
 }
 

@@ -25,6 +25,11 @@ struct source_rounds {
 	uint32_t rest_ms;	  /* S_RESTING: the pause before the next look */
 	uint64_t look_ms;	  /* ... and when that is */
 	uint32_t split;		  /* huge pages, by the last look: the next one finds fewer pages */
+	struct page_set
+		sample; /* S_WEIGHING: huge pages that are split (sample.c), their first pages */
+	uint64_t
+		weighed; /* S_WEIGHING: pages that were stored into, by the last look and the sample */
+	bool thin; /* mode auto knows how much of huge pages is stored into, and that it is little: each may be split */
 	const char *
 		all; /* why all pages count by the last look; NULL: those that were stored into do */
 	bool watching;

@@ -958,6 +958,29 @@ START_TEST(auto_takes_what_pays)
 }
 END_TEST
 
+/* All huge pages were stored into. Some are split, and tell how much of each is. */
+START_TEST(auto_looks_into_huge_pages)
+{
+	static const struct {
+		enum huge huge;
+		const char *mode, *why;
+	} ways[] = {{HUGE_THIN, "mode precopy: programs store into ",
+		     "MB/s (by 20 huge pages that were split), the link carries 200 MB/s"},
+		    {HUGE_FLAT, "mode lazy: programs store into ", "100 % of it"},
+		    /* Of the sample none is stored into again. */
+		    {HUGE_ROVING, "mode lazy: programs store into ", "the link carries 40 MB/s"}};
+	ramp_segment_t id = world_segment(A, "x", 40 * RAMP_HUGE_BYTES / RAMP_PAGE_BYTES, 0);
+
+	atomic_store(&world->mode, TRANSFER_AUTO);
+	atomic_store(&world->huge, ways[_i].huge);
+	atomic_store(&world->link_bytes_s, ways[_i].huge == HUGE_ROVING ? 40000000 : 200000000);
+	world_hold(A, id);
+	says(auto_says(id, A, B, ways[_i].huge == HUGE_THIN), ways[_i].mode, ways[_i].why);
+	/* Once for the sample; then for all, when the first round has been read. */
+	ck_assert_uint_ge(atomic_load(&world->split_all), ways[_i].huge == HUGE_THIN ? 2 : 1);
+}
+END_TEST
+
 /* Of many at once each goes lazily, of a few each by itself. */
 START_TEST(auto_does_not_weigh_many)
 {
@@ -1139,6 +1162,7 @@ static Suite *precopy_stories(void)
 	tcase_add_test(tc, it_is_unlinked_between_rounds);
 	tcase_add_test(tc, the_row_says_how);
 	tcase_add_test(tc, auto_takes_what_pays);
+	tcase_add_loop_test(tc, auto_looks_into_huge_pages, 0, 3);
 	tcase_add_loop_test(tc, auto_does_not_weigh_many, 0, 2);
 	tcase_add_test(tc, auto_heeds_a_limit);
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);

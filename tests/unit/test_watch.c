@@ -420,6 +420,31 @@ START_TEST(where_all_huge_pages_are_stored_into_none_is_split)
 }
 END_TEST
 
+/* Those that are listed are split at the first look, and be it each: then a store makes 4 KiB count. */
+START_TEST(all_huge_pages_are_listed_and_split)
+{
+	struct page_set listed = {0};
+	struct attached x = huge();
+
+	for (int i = 0; i < 2; i++) {
+		store(&x, STORED);
+		store(&x, HUGE_PAGES + STORED);
+		ck_assert_uint_eq(look(&x), i ? 2 : PAGES);
+		ck_assert_int_eq(programs_huge(world.programs, x.seg, &found, &listed), 0);
+		ck_assert_uint_eq(page_set_count(&listed), i ? 0 : 2);
+		if (!i)
+			ck_assert(page_set_has(&listed, 0) && page_set_has(&listed, HUGE_PAGES));
+		page_set_clear(&listed);
+		ck_assert_uint_eq(programs_split(world.programs, x.seg, NULL, &found), i ? 0 : 2);
+		ck_assert(!is_huge(&x, 0) && !is_huge(&x, HUGE_PAGES));
+	}
+	page_set_free(&listed);
+	programs_unwatch(world.programs, x.seg);
+	ck_assert(is_huge(&x, 0) && is_huge(&x, HUGE_PAGES));
+	world_detached(&x);
+}
+END_TEST
+
 /* A touch while its mapping is in parts leaves a small entry, as one does while pages are pulled. */
 START_TEST(what_the_file_has_as_a_huge_page_is_mapped_as_one)
 {
@@ -448,6 +473,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_program_that_may_store_past_the_page_tables_is_named, 0, 2);
 	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);
 	tcase_add_test(tc, where_all_huge_pages_are_stored_into_none_is_split);
+	tcase_add_test(tc, all_huge_pages_are_listed_and_split);
 	tcase_add_test(tc, what_the_file_has_as_a_huge_page_is_mapped_as_one);
 }
 

@@ -112,6 +112,44 @@ static struct page_set *known(ramp_segment_t id)
 	return &at_watch[looks(id) - world->looks];
 }
 
+/* The first pages of huge pages that were split. */
+static struct page_set *split_of(ramp_segment_t id)
+{
+	static struct page_set split[ROWS];
+
+	return &split[looks(id) - world->looks];
+}
+
+#define HUGE_PAGES (RAMP_HUGE_BYTES / RAMP_PAGE_BYTES)
+
+/* Every so manyth page of the huge page that `page` is in was stored into; 0: none. */
+static uint64_t every_of_huge(ramp_segment_t id, uint64_t page)
+{
+	if (!page_set_has(split_of(id), page - page % HUGE_PAGES))
+		return 1;
+	return atomic_load(&world->huge) == HUGE_THIN	? STORED_EVERY
+	       : atomic_load(&world->huge) == HUGE_FLAT ? 1
+							: 0;
+}
+
+static int add_stored_huge(ramp_segment_t id, const struct data_range *ranges, uint32_t count,
+			   struct page_set *stored)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t at = ranges[i].offset / RAMP_PAGE_BYTES;
+		uint64_t end = at + ranges[i].len / RAMP_PAGE_BYTES, every;
+
+		if (page_set_fit(stored, end))
+			return -ENOMEM;
+		for (; at < end; at++) {
+			every = every_of_huge(id, at);
+			if (every && at % every == 0)
+				page_set_add(stored, at, 1);
+		}
+	}
+	return 0;
+}
+
 static int add_stored(ramp_segment_t id, const struct data_range *ranges, uint32_t count,
 		      uint64_t first, uint64_t every, struct page_set *stored)
 {
@@ -150,6 +188,7 @@ int programs_watch(struct programs *programs, struct seg *seg, const struct data
 	atomic_fetch_add(&world->watches, 1);
 	atomic_store(looks(seg_id(seg)), 0);
 	page_set_clear(known(seg_id(seg)));
+	page_set_clear(split_of(seg_id(seg)));
 	/* Not in `ranges`, perhaps: it came after the list was made. */
 	while ((data = lseek(seg_fd(seg), hole, SEEK_DATA)) >= 0) {
 		hole = lseek(seg_fd(seg), data, SEEK_HOLE);
@@ -173,6 +212,8 @@ int programs_stored(struct programs *programs, struct seg *seg, const struct dat
 	if (look_fails(AT_LOOK))
 		return ramp_err_set(err, EBUSY, "process 42 has an io_uring");
 	atomic_fetch_add(looks(seg_id(seg)), 1);
+	if (atomic_load(&world->huge))
+		return add_stored_huge(seg_id(seg), ranges, count, stored);
 	return add_stored(seg_id(seg), ranges, count, 0, all ? 1 : STORED_EVERY, stored);
 }
 
@@ -203,13 +244,40 @@ bool programs_use(struct programs *programs, struct seg *seg)
 	return used;
 }
 
+static uint64_t page_of_next_huge(uint64_t page)
+{
+	return (page + HUGE_PAGES - 1) / HUGE_PAGES * HUGE_PAGES;
+}
+
 uint32_t programs_split(struct programs *programs, struct seg *seg, const struct page_set *before,
 			const struct page_set *stored)
 {
+	uint64_t already = page_set_count(split_of(seg_id(seg)));
+
+	if (before)
+		return 0;
+	atomic_fetch_add(&world->split_all, 1);
+	return programs_huge(programs, seg, stored, split_of(seg_id(seg)))
+		       ? 0
+		       : (uint32_t)(page_set_count(split_of(seg_id(seg))) - already);
+}
+
+int programs_huge(struct programs *programs, struct seg *seg, const struct page_set *stored,
+		  struct page_set *huge)
+{
+	uint64_t at = 0, first, run;
+
 	(void)programs;
-	(void)seg;
-	(void)before;
-	(void)stored;
+	for (; atomic_load(&world->huge) && (run = page_set_next(stored, at, &first));
+	     at = first + run)
+		for (at = page_of_next_huge(first); at + HUGE_PAGES <= first + run;
+		     at += HUGE_PAGES) {
+			if (page_set_has(split_of(seg_id(seg)), at))
+				continue;
+			if (page_set_fit(huge, at + 1))
+				return -ENOMEM;
+			page_set_add(huge, at, 1);
+		}
 	return 0;
 }
 

@@ -61,6 +61,9 @@ struct fault {
 	atomic_uint hits;
 };
 
+/* How programs store into huge pages: a little of each, all of each, or all of others each time. */
+enum huge { NOT_HUGE, HUGE_THIN, HUGE_FLAT, HUGE_ROVING };
+
 struct answer {
 	atomic_bool done;
 	_Atomic uint8_t held; /* in steps: where it waits (enum session_step) */
@@ -122,6 +125,8 @@ struct world {
 	atomic_bool forced;		  /* no program is asked for a move */
 	atomic_int mode;		  /* enum transfer_mode of every move */
 	atomic_uint max_rounds;		  /* of every move */
+	atomic_int huge;		  /* enum huge: mode auto finds huge pages */
+	atomic_uint split_all;		  /* calls of programs_split for whatever was stored into */
 	atomic_bool queues;		  /* every move is one of many */
 	atomic_bool all_count; /* the last look finds all pages, for a change of mappings */
 	_Atomic uint64_t limit_bytes_s; /* of every move; 0: none */

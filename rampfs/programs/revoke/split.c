@@ -6,7 +6,8 @@
  * here and there would have the same 2 MiB sent in each round. So a huge page that was stored into in
  * two rounds running is split: UFFDIO_WRITEPROTECT takes its entry away, and leaves a marker for each page.
  *
- * Where all huge pages would be split nothing is: such a program stores faster than pages are sent.
+ * Where all huge pages would be split nothing is: such a program stores faster than pages are sent. Unless it is known that
+ * little of each is stored into (transfer/sample.c).
  *
  * The program pays a page fault for each page that it touches from then on. When the watch ends, and the
  * segment stays, MADV_COLLAPSE maps the huge page again, which the file has kept.
@@ -15,6 +16,7 @@
  */
 #include "split.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -31,7 +33,7 @@ struct splitting {
 	const struct mapping_ref *ref;
 	const struct page_set *before, *now;
 	struct page_set *split;
-	bool count; /* only counts them */
+	enum { COUNTS, LISTS, SPLITS } what;
 	uint32_t all, some, done;
 };
 
@@ -45,11 +47,12 @@ static bool split_is_whole(const struct page_set *set, uint64_t first_page)
 static void split_one(struct splitting *s, uint64_t addr, uint64_t page)
 {
 	s->all++;
-	if (!split_is_whole(s->before, page) || !split_is_whole(s->now, page))
+	if ((s->before && !split_is_whole(s->before, page)) || !split_is_whole(s->now, page))
 		return;
 	s->some++;
-	if (s->count || page_set_fit(s->split, page + 1) ||
-	    kernel_uffd_protect(s->ref->client->uffd, addr, RAMP_HUGE_BYTES, true))
+	if (s->what == COUNTS || page_set_fit(s->split, page + 1) ||
+	    (s->what == SPLITS &&
+	     kernel_uffd_protect(s->ref->client->uffd, addr, RAMP_HUGE_BYTES, true)))
 		return;
 	page_set_add(s->split, page, 1);
 	s->done++;
@@ -79,14 +82,23 @@ static void each_huge(struct splitting *s, const struct mapping_ref *refs, size_
 uint32_t split_huge(const struct mapping_ref *refs, size_t count, const struct page_set *before,
 		    const struct page_set *now, struct page_set *split)
 {
-	struct splitting s = {.before = before, .now = now, .split = split, .count = true};
+	struct splitting s = {.before = before, .now = now, .split = split, .what = COUNTS};
 
 	each_huge(&s, refs, count);
-	if (s.some == 0 || s.some == s.all)
+	if (s.some == 0 || (before && s.some == s.all))
 		return 0;
-	s.count = false;
+	s.what = SPLITS;
 	each_huge(&s, refs, count);
 	return s.done;
+}
+
+int split_list(const struct mapping_ref *refs, size_t count, const struct page_set *now,
+	       struct page_set *huge)
+{
+	struct splitting s = {.now = now, .split = huge, .what = LISTS};
+
+	each_huge(&s, refs, count);
+	return s.done < s.some ? -ENOMEM : 0;
 }
 
 static void collapse_one(const struct mapping_ref *ref, uint64_t page)

@@ -398,6 +398,22 @@ uint32_t programs_split(struct programs *p, struct seg *seg, const struct page_s
 	return split;
 }
 
+int programs_huge(struct programs *p, struct seg *seg, const struct page_set *stored,
+		  struct page_set *huge)
+{
+	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
+	int rc = 0;
+
+	if (!mseg)
+		return 0;
+	pthread_mutex_lock(&mseg->change);
+	if (mseg->watch)
+		rc = split_list(mseg->watch->refs, mseg->watch->count, stored, huge);
+	pthread_mutex_unlock(&mseg->change);
+	mseg_put(p, mseg);
+	return rc;
+}
+
 void programs_map_huge(struct programs *p, struct seg *seg, uint64_t offset)
 {
 	struct mapped_segment *mseg = mseg_find(p, seg_id(seg));
