@@ -91,12 +91,17 @@ static void chunks_set(struct seg *seg, uint64_t first_chunk, uint64_t chunks)
 		atomic_fetch_or(&seg->chunks[c / 64], UINT64_C(1) << (c % 64));
 }
 
-/* Takes the room of the map's part for [first, first + count). */
+/* Takes the room of the map's part for [first, first + count), unless it has that: scattered pages are marked
+   one by one while programs wait. */
 static int populate(struct seg *seg, uint64_t first, uint64_t count, struct ramp_err *err)
 {
 	uint64_t from = first / CHUNK_PAGES, to = (first + count - 1) / CHUNK_PAGES + 1;
 	uint8_t *map = (uint8_t *)(uintptr_t)seg->map;
 
+	while (from < to && chunk_there(seg, from * CHUNK_PAGES))
+		from++;
+	if (from == to)
+		return 0;
 	if (madvise(map + from * CHUNK_BYTES, (to - from) * CHUNK_BYTES, MADV_POPULATE_WRITE))
 		return ramp_err_set(err, errno == EFAULT ? ENOSPC : errno,
 				    "no room in the store for the page states of segment %" PRIu64,

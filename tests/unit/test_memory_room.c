@@ -312,7 +312,7 @@ static uint64_t huge_bytes(struct seg *seg)
 	return found;
 }
 
-static unsigned collapses_asked; /* since the test began */
+static unsigned collapses_asked, populates_asked; /* since the test began */
 
 int __real_madvise(void *addr, size_t len, int advice);
 int __wrap_madvise(void *addr, size_t len, int advice);
@@ -320,8 +320,26 @@ int __wrap_madvise(void *addr, size_t len, int advice);
 int __wrap_madvise(void *addr, size_t len, int advice)
 {
 	collapses_asked += advice == MADV_COLLAPSE;
+	populates_asked += advice == MADV_POPULATE_WRITE;
 	return __real_madvise(addr, len, advice);
 }
+
+START_TEST(room_of_page_states_is_taken_once)
+{
+	const uint64_t pages = 40000; /* three pages of the map */
+	struct seg *seg = fresh(RECORD_NONE);
+
+	ck_assert_int_eq(reserve_memory(seg, PAGE, NULL, 0, 0, &err), 0);
+	ck_assert_int_eq(pages_prepare(seg, pages * PAGE, &err), 0);
+	ck_assert_uint_ge(populates_asked, 1);
+	populates_asked = 0;
+	for (uint64_t page = 0; page < pages; page += 100)
+		ck_assert_int_eq(pages_mark_remote(seg, page, 1, &err), 0);
+	ck_assert_uint_eq(pages_missing(seg), pages / 100);
+	ck_assert_uint_eq(populates_asked, 0);
+	done(seg);
+}
+END_TEST
 
 /*
  * khugepaged also collapses blocks that any process has mapped, and fills their holes, shortly after
@@ -757,6 +775,7 @@ static Suite *suite(void)
 	tcase_add_test(c, huge_blocks_are_taken_where_they_are_wanted);
 	tcase_add_test(c, slack_is_held_until_it_is_released);
 	tcase_add_test(c, a_promise_that_cannot_be_kept_is_not_made);
+	tcase_add_test(c, room_of_page_states_is_taken_once);
 	tcase_add_test(c, full_blocks_are_collapsed_and_scattered_ones_are_not);
 	tcase_add_test(c, what_the_daemon_maps_keeps_its_holes);
 	tcase_add_loop_test(c, what_is_to_be_small_is_not_collapsed_by_the_daemons_mappings, 0, 2);
