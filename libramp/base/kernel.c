@@ -143,8 +143,10 @@ int kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end, struct ker
 		.category_inverted = kind.none,
 		.category_mask = kind.all | kind.none,
 		.category_anyof_mask = kind.any,
-		.return_mask =
-			arm ? KERNEL_PAGE_WRITTEN : KERNEL_PAGE_PRESENT | KERNEL_PAGE_SWAPPED,
+		/* For WRITTEN alone, and nothing else returned, the kernel reads entries only. */
+		.return_mask = kind.all == KERNEL_PAGE_WRITTEN && !kind.none && !kind.any
+				       ? KERNEL_PAGE_WRITTEN
+				       : KERNEL_PAGE_PRESENT | KERNEL_PAGE_SWAPPED,
 	};
 
 	for (scan.start = start; scan.start < end; scan.start = scan.walk_end) {

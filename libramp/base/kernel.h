@@ -98,6 +98,8 @@ typedef void kernel_region_fn(void *arg, uint64_t start, uint64_t end);
  * Calls fn for each run of pages of that kind in [start, end), in order. `arm`: each written page is
  * write-protected in the same step; then the kind is WRITTEN and nothing else (any other would leave
  * pages that are not protected), and every mapping there must be registered for WP_ASYNC (-EPERM).
+ * WRITTEN and nothing else takes a tenth of the time of any other kind, with small pages. A page without an entry is of it;
+ * but where no page table is, some kernels don't say so.
  */
 int kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end, struct kernel_page_kind kind,
 			bool arm, kernel_region_fn *fn, void *arg);

@@ -9,4 +9,4 @@ target_link_options(test_away PRIVATE -Wl,--wrap=client_learn -Wl,--wrap=away_pl
 programs_test(closed)
 programs_test(watch)
 # An mremap is under way for a moment longer.
-target_link_options(test_watch PRIVATE -Wl,--wrap=uffd_remaps)
+target_link_options(test_watch PRIVATE -Wl,--wrap=uffd_remaps -Wl,--wrap=kernel_pagemap_each)

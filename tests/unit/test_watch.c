@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/kernel.h"
@@ -445,6 +447,85 @@ START_TEST(all_huge_pages_are_listed_and_split)
 }
 END_TEST
 
+/* A kernel that says nothing of pages where no page table is. */
+static atomic_bool silent;
+
+int __wrap_kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end,
+			       struct kernel_page_kind kind, bool arm, kernel_region_fn *fn,
+			       void *arg);
+int __real_kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end,
+			       struct kernel_page_kind kind, bool arm, kernel_region_fn *fn,
+			       void *arg);
+
+int __wrap_kernel_pagemap_each(int pagemap_fd, uint64_t start, uint64_t end,
+			       struct kernel_page_kind kind, bool arm, kernel_region_fn *fn,
+			       void *arg)
+{
+	if (atomic_load(&silent) && !arm && kind.all == KERNEL_PAGE_WRITTEN)
+		return 0;
+	return __real_kernel_pagemap_each(pagemap_fd, start, end, kind, arm, fn, arg);
+}
+
+START_TEST(where_no_page_table_is_all_counts)
+{
+	struct attached x = huge();
+
+	store(&x, STORED);
+	ordered(&x, (struct prog_order){
+			    .op = PROG_ADVISE, .len = RAMP_HUGE_BYTES, .value = MADV_DONTNEED});
+	atomic_store(&silent, true);
+	freeze(&x);
+	atomic_store(&silent, false);
+	ck_assert_uint_eq(page_set_count(&found), HUGE_PAGES);
+	ck_assert(page_set_has(&found, STORED));
+	programs_restore(world.programs, x.seg);
+	unwatched(&x);
+}
+END_TEST
+
+/* Returns where its page tables lie: the first mapping of the segment that is elsewhere. */
+static uint64_t place_of(const struct attached *x)
+{
+	char line[512], id[32];
+	uint64_t start, place = 0;
+	struct stat st;
+	FILE *maps;
+
+	snprintf(line, sizeof(line), "/proc/%d/maps", (int)x->prog.pid);
+	ck_assert_int_eq(fstat(seg_fd(x->seg), &st), 0);
+	snprintf(id, sizeof(id), " %lu ", (unsigned long)st.st_ino);
+	maps = fopen(line, "re");
+	ck_assert_ptr_nonnull(maps);
+	while (!place && fgets(line, sizeof(line), maps))
+		if (strstr(line, id) && sscanf(line, "%" SCNx64, &start) == 1 &&
+		    (start < x->addr || start >= x->addr + SEG_BYTES))
+			place = start;
+	fclose(maps);
+	return place;
+}
+
+/* A program that unmaps what it does not know. */
+START_TEST(what_is_not_mapped_any_more_counts)
+{
+	struct attached x = watched();
+	uint64_t place;
+
+	store(&x, STORED);
+	must(programs_prelook(world.programs, x.seg, &err), &err);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &err), &err);
+	place = place_of(&x);
+	ck_assert_uint_ne(place, 0);
+	ordered(&x, (struct prog_order){.op = PROG_MUNMAP,
+					.addr = place + STORED * RAMP_PAGE_BYTES,
+					.len = RAMP_PAGE_BYTES});
+	look_or_last(&x, true);
+	ck_assert(page_set_has(&found, STORED));
+	kill(x.prog.pid, SIGKILL);
+	programs_restore(world.programs, x.seg);
+	unwatched(&x);
+}
+END_TEST
+
 /* A touch while its mapping is in parts leaves a small entry, as one does while pages are pulled. */
 START_TEST(what_the_file_has_as_a_huge_page_is_mapped_as_one)
 {
@@ -474,6 +555,8 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_huge_page_that_is_stored_into_again_is_split, 0, 2);
 	tcase_add_test(tc, where_all_huge_pages_are_stored_into_none_is_split);
 	tcase_add_test(tc, all_huge_pages_are_listed_and_split);
+	tcase_add_test(tc, where_no_page_table_is_all_counts);
+	tcase_add_test(tc, what_is_not_mapped_any_more_counts);
 	tcase_add_test(tc, what_the_file_has_as_a_huge_page_is_mapped_as_one);
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/kernel.h"
 #include "base/page.h"
+#include "last_look.h"
 #include "memory/pages.h"
 #include "pins.h"
 #include "prelook.h"
@@ -129,18 +130,16 @@ static int look_last(const struct mapping_ref *ref, ramp_segment_t id, uint64_t 
 		     uint64_t page, const struct watched_data *data)
 {
 	while (len) {
-		struct part part = {.stored = data->stored, .start = addr, .page = page};
 		uint64_t some = len, where = away_where(ref->client, id, addr, &some);
 		int rc;
 
 		some = some < len ? some : len;
-		if (where)
-			part.start = where;
-		else
-			some = len,
+		if (!where) {
+			where = addr;
+			some = len;
 			*data->dropped = true; /* what lies away behind it counts, too */
-		part.end = part.start + some;
-		rc = look_clean(ref->client, &part);
+		}
+		rc = last_look(&ref->client->mappings, where, where + some, page, data->stored);
 		if (rc)
 			return rc;
 		addr += some;
