@@ -83,6 +83,7 @@ static const unsigned int fields[SESSION_TYPES] = {
 	[SESSION_GIVE_UP] = F_KNOWN | F_FLAGS | F_TOKEN,
 	[SESSION_BATCH] = F_KNOWN | F_FLAGS | F_MODE | F_NODE | F_RANGES | F_ROUNDS | F_LIMIT,
 	[SESSION_VERDICT] = F_KNOWN | F_RESULT | F_SEGMENT | F_TEXT,
+	[SESSION_GROW] = F_KNOWN,
 };
 
 static void put_ranges(struct wire_w *w, const struct session_msg *msg)

@@ -8,7 +8,7 @@
  * connection it is:
  *
  *   HELLO                                an agent's session, for the life of its process
- *   ATTACH, FORK, ADOPT, DETACH, PUNCH   throw-away: one request, one RESULT, closed
+ *   ATTACH, FORK, ADOPT, DETACH, PUNCH, GROW   throw-away: one request, one RESULT, closed
  *   MIGRATE                              a tool: PROGRESS..., one ANSWER, closed
  *   BATCH                                a tool: VERDICTs, one ANSWER, closed
  *   CONNECT                              a program of the C API: HELD..., one ANSWER, closed
@@ -26,7 +26,9 @@
  *   -> HELLO{serial, flags, tid}          tid: gettid() of the agent, as the agent sees it;
  *                                         flags: SESSION_RECONNECT where it has a userfaultfd,
  *                                         _MOVES where it knows RESERVE, MOVE and RETURN, _AWAY
- *                                         where page tables are away that a MOVE has moved
+ *                                         where page tables are away that a MOVE has moved; _GROWS
+ *                                         where it asks (GROW) before a mapping grows, _GROWN where
+ *                                         it has asked
  *   <- WELCOME{serial, result, text}      fds: [0] the broker's socket; [1] /dev/userfaultfd,
  *                                         without RECONNECT only. result EPERM (uffd_group),
  *                                         EUSERS (too many), EPROTO: text says why, no fds,
@@ -40,7 +42,8 @@
  *                                         userfaultfd was refused, text says why; the connection
  *                                         is closed. serial: SESSION_KNOWS_MOVE, or 0 of an older
  *                                         daemon: then the agent unmaps what is away, as if it had
- *                                         been dropped
+ *                                         been dropped; and SESSION_KNOWS_GROW after _GROWS: else
+ *                                         mappings grow without a GROW
  *   <- commands, each answered -> DONE{serial, result, addr}, in the order in which they come:
  *
  *   MAP{serial, segment, addr, len, offset, prot, flags} + fd
@@ -140,6 +143,10 @@
  *               no writable attachment covers it. EPERM: the process has no session (yet, if the
  *               daemon has just started). EREMOTE, EOPNOTSUPP, EIO. ETIMEDOUT: not within
  *               SESSION_PUNCH_MS, and it is not done later.
+ *   GROW{}      before the first mapping of this process grows (mremap(2)): what grows is registered with
+ *               the process's userfaultfd as its neighbour is, so from the RESULT on all of a mapping is
+ *               registered while pages are missing, for as long as the process lives. ENOMEM, ESRCH,
+ *               ETIMEDOUT: it must not grow.
  *
  * Tools:
  *
@@ -278,6 +285,7 @@ enum session_type {
 	SESSION_GIVE_UP,
 	SESSION_BATCH,
 	SESSION_VERDICT,
+	SESSION_GROW,
 	SESSION_TYPES
 };
 
@@ -303,8 +311,11 @@ enum session_type {
 #define SESSION_UNSAID (1u << 18)
 #define SESSION_DEMAND (1u << 19) /* LISTEN: pages of what arrives are not prefetched */
 #define SESSION_SECOND (1u << 20) /* BACK: for the second userfaultfd */
+#define SESSION_GROWS  (1u << 21) /* HELLO */
+#define SESSION_GROWN  (1u << 22) /* HELLO */
 
-#define SESSION_KNOWS_MOVE 1u /* READY's serial */
+#define SESSION_KNOWS_MOVE 1u /* READY's serial: bits */
+#define SESSION_KNOWS_GROW 2u
 #define SESSION_KNOWS_ASKS 1u /* LISTENING's done */
 
 /* The operation that MEMBER asks for. */

@@ -57,20 +57,26 @@
 #include "spawn.h"
 #include "swap.h"
 #include "sys.h"
+#include "table.h"
 #include "thread_count.h"
 
-#define HANDSHAKE_MS	 5000
-#define PAUSE_FIRST_MS	 1
-#define PAUSE_LAST_MS	 100
-#define PAUSE_REFUSED_MS 1000
-#define POLL_US		 300
+#define HANDSHAKE_MS	    5000
+#define PAUSE_FIRST_MS	    1
+#define PAUSE_LAST_MS	    100
+#define PAUSE_REFUSED_MS    1000
+#define POLL_US		    300
+#define PROMISE_PATIENCE_MS 20
 
 enum agent_state { AGENT_NONE, AGENT_STARTING, AGENT_RUNNING, AGENT_FAILED };
 
 struct agent {
 	char socket[RAMP_SOCKET_PATH_MAX +
-		    1];		  /* empty: the slot is free. Protected by attach_lock */
-	_Atomic uint32_t state;	  /* enum agent_state; a futex */
+		    1];		/* empty: the slot is free. Protected by attach_lock */
+	_Atomic uint32_t state; /* enum agent_state; a futex */
+	/* Its sessions so far, and that in which it was last asked whether mappings may grow; 0: none. Written
+	   under table.lock, as `asks` before HELLO. */
+	_Atomic uint32_t sessions, grown;
+	_Atomic bool asks;	  /* its daemon wants to be asked, perhaps */
 	struct agent_error error; /* the thread's, until it has set AGENT_FAILED */
 	/* The thread's alone: with the session's socket, and its userfaultfd. */
 	struct agent_session session;
@@ -196,12 +202,32 @@ static int hand_over_uffds(struct agent *agent, const int *fds, int nfds, bool a
 	return rc ? agent_lost(agent, rc) : 0;
 }
 
+/*
+ * From HELLO on the daemon counts on being asked. A thread that is just about to grow a mapping, without a
+ * question, has the table's lock: without that nothing is promised. Returns flags of HELLO.
+ */
+static uint32_t promise_to_ask(struct agent *agent)
+{
+	bool grown;
+
+	if (!futex_lock_for(&table.lock, PROMISE_PATIENCE_MS))
+		return 0;
+	grown = agent->grown && agent->grown == agent->sessions;
+	agent->sessions++;
+	if (grown)
+		agent->grown = agent->sessions;
+	agent->asks = true;
+	futex_unlock(&table.lock);
+	return SESSION_GROWS | (grown ? SESSION_GROWN : 0);
+}
+
 static int greet(struct agent *agent, bool again)
 {
 	struct session_msg msg = {.type = SESSION_HELLO,
 				  .flags = (again ? SESSION_RECONNECT : 0) |
 					   (move_guard_possible() ? SESSION_MOVES : 0) |
-					   (away_any(&agent->session) ? SESSION_AWAY : 0)};
+					   (away_any(&agent->session) ? SESSION_AWAY : 0) |
+					   promise_to_ask(agent)};
 	int fds[SESSION_FDS_MAX], nfds = 0;
 	int rc;
 
@@ -216,9 +242,12 @@ static int greet(struct agent *agent, bool again)
 		close(fds[i]);
 	if (rc == 0)
 		rc = expect(agent, SESSION_READY, &msg, NULL, NULL);
-	if (rc == 0 && msg.serial != SESSION_KNOWS_MOVE)
+	if (rc)
+		return rc;
+	if (!(msg.serial & SESSION_KNOWS_MOVE))
 		away_let_go(&agent->session);
-	return rc;
+	agent->asks = msg.serial & SESSION_KNOWS_GROW;
+	return 0;
 }
 
 static const char *why_not_connected(int rc)
@@ -405,5 +434,18 @@ void agents_reset(void)
 		agents[i].session.second_guard.begun = false;
 		memset(agents[i].session.scratch, 0, sizeof(agents[i].session.scratch));
 		agents[i].session.n_away = 0;
+		agents[i].asks = false;
+		agents[i].grown = 0;
 	}
+}
+
+bool agent_asks_growth(int index, uint32_t *session)
+{
+	*session = agents[index].sessions;
+	return agents[index].asks && agents[index].grown != *session;
+}
+
+void agent_note_grown(int index, uint32_t session)
+{
+	agents[index].grown = session;
 }

@@ -8,6 +8,9 @@
 #ifndef RAMP_AGENT_H
 #define RAMP_AGENT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/session.h"
 #include "lock.h"
 
@@ -34,5 +37,13 @@ const char *agent_socket(int index);
 int agent_start(int index, struct agent_error *err);
 /* In a fork's child, which has none of its parent's threads. */
 void agents_reset(void);
+
+/* ---- under table.lock ---- */
+
+/* Whether that daemon is to be asked (GROW) before one of its mappings grows: *session says in which session,
+   for agent_note_grown. */
+bool agent_asks_growth(int index, uint32_t *session);
+/* It was asked, in that session, and agrees. */
+void agent_note_grown(int index, uint32_t session);
 
 #endif

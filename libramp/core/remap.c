@@ -1,7 +1,8 @@
 /*
  * Happy path: a system call, and the change of the table's entries that goes with it, under the
  * table's lock; no message. The daemon reads the mappings from /proc. Only a hole (MADV_REMOVE)
- * is punched by the daemon.
+ * is punched by the daemon; and it is asked once before a mapping grows, which takes its neighbour's
+ * registration over.
  *
  * How it fails: a call that would move a segment from its address, let it grow past its extent or
  * have a fork copy it is refused with a line; all else fails as the kernel says. A mapping that is
@@ -25,6 +26,7 @@
    or hangs. */
 #define PUNCH_PATIENCE_MS 10000
 #define PUNCH_PART	  (UINT64_C(1) << 30) /* bytes, which the kernel punches in no time */
+#define GROW_PATIENCE_MS  10000
 #define RETRY_PAUSE_MS	  5
 #define PROT_ALL	  (PROT_READ | PROT_WRITE | PROT_EXEC)
 
@@ -159,17 +161,28 @@ int remap_mprotect(void *addr, uint64_t len, int prot, int pkey)
 	return rc;
 }
 
+/* Which daemon is to be asked before a mapping grows, and in which of its sessions. */
+struct growth_question {
+	bool is_due;
+	uint8_t agent;
+	uint32_t session;
+};
+
 /*
  * Grows the mapping before the gap over the gap. The kernel wants a range that ends where its
  * mapping ends, so the mapping's last page is given. Under table.lock.
  */
-static int grow_over(uint64_t start, uint64_t end)
+static int grow_over(uint64_t start, uint64_t end, struct growth_question *question)
 {
 	uint32_t before = ranges_first(&table.ranges, start - 1);
 	struct range range = table.ranges.at[before];
 	long at;
 	int rc;
 
+	question->agent = range.session;
+	question->is_due = agent_asks_growth(range.session, &question->session);
+	if (question->is_due)
+		return -EAGAIN;
 	at = sys_mremap(start - RAMP_PAGE_BYTES, RAMP_PAGE_BYTES, RAMP_PAGE_BYTES + (end - start),
 			0, 0);
 	if (at < 0)
@@ -184,7 +197,7 @@ static int grow_over(uint64_t start, uint64_t end)
 }
 
 /* Adds [start, end), and counts the parts of it that are mapped already. Under table.lock. */
-static int grow(uint64_t start, uint64_t end)
+static int grow(uint64_t start, uint64_t end, struct growth_question *question)
 {
 	uint32_t first, last;
 	uint64_t gap_start, gap_end, at = start;
@@ -196,7 +209,7 @@ static int grow(uint64_t start, uint64_t end)
 	for (; first < last; first++)
 		table.ranges.at[first].count++;
 	while (ranges_gap(&table.ranges, at, end, &gap_start, &gap_end)) {
-		rc = grow_over(gap_start, gap_end);
+		rc = grow_over(gap_start, gap_end, question);
 		if (rc)
 			break;
 		at = gap_end;
@@ -211,10 +224,11 @@ static int grow(uint64_t start, uint64_t end)
 struct mremap_call {
 	uint64_t old, old_len, new_len;
 	int flags;
+	struct growth_question question;
 };
 
 /* Under table.lock. *reason: the text to write, where the kernel's errno is not enough. */
-static int remap(const struct mremap_call *call, const char **reason)
+static int remap(struct mremap_call *call, const char **reason)
 {
 	uint32_t index = ranges_first(&table.ranges, call->old);
 	uint64_t old_end = call->old + call->old_len, new_end = call->old + call->new_len;
@@ -242,7 +256,35 @@ static int remap(const struct mremap_call *call, const char **reason)
 			  "mapping";
 		return -ENOMEM;
 	}
-	return grow(old_end, new_end);
+	return grow(old_end, new_end, &call->question);
+}
+
+/* Asks the daemon, also one that has just started. 0; -EAGAIN: another session has begun, or no daemon is to be
+   asked any more; another negative errno: it must not grow. */
+static int ask_to_grow(const struct growth_question *question)
+{
+	uint64_t deadline_ms = clock_ms() + GROW_PATIENCE_MS;
+	struct session_msg msg;
+	uint32_t session;
+	bool same;
+	int rc;
+
+	for (;;) {
+		msg = (struct session_msg){.type = SESSION_GROW};
+		rc = daemon_request(agent_socket(question->agent), &msg, deadline_ms);
+		futex_lock(&table.lock);
+		same = agent_asks_growth(question->agent, &session) && session == question->session;
+		if (same && !rc && !msg.result)
+			agent_note_grown(question->agent, session);
+		futex_unlock(&table.lock);
+		if (!same)
+			return -EAGAIN;
+		if (!rc)
+			return -(int)msg.result;
+		if (rc != -EPIPE || clock_ms() >= deadline_ms)
+			return rc;
+		sys_pause_ms(RETRY_PAUSE_MS);
+	}
 }
 
 int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
@@ -256,10 +298,19 @@ int remap_mremap(void *old, uint64_t old_len, uint64_t new_len, int flags)
 	int rc;
 
 	guard_enter(&guard);
-	/* Settled: else the empty file would grow, and not the mapping that replaces it. */
-	table_lock_settled();
-	rc = remap(&call, &reason);
-	futex_unlock(&table.lock);
+	do {
+		call.question.is_due = false;
+		/* Settled: else the empty file would grow, and not the mapping that replaces it. */
+		table_lock_settled();
+		rc = remap(&call, &reason);
+		futex_unlock(&table.lock);
+		if (call.question.is_due)
+			rc = ask_to_grow(&call.question);
+	} while (call.question.is_due && (!rc || rc == -EAGAIN));
+	if (call.question.is_due) {
+		reason = "the daemon does not agree that it grows, or does not answer";
+		rc = -ENOMEM;
+	}
 	if (reason)
 		say_refusal("mremap", -rc, reason);
 	guard_leave(&guard);

@@ -75,8 +75,10 @@ static void set_ready(struct client *client)
 
 void client_say_ready(struct client *client, int result, const char *text)
 {
-	struct session_msg msg = {
-		.type = SESSION_READY, .serial = SESSION_KNOWS_MOVE, .result = (uint32_t)result};
+	struct session_msg msg = {.type = SESSION_READY,
+				  .serial = SESSION_KNOWS_MOVE |
+					    (client->asks_growth ? SESSION_KNOWS_GROW : 0),
+				  .result = (uint32_t)result};
 
 	snprintf(msg.text, sizeof(msg.text), "%s", text);
 	if (session_send(client->sock, &msg, NULL, 0, MSG_DONTWAIT) || result)

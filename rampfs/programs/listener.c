@@ -23,6 +23,7 @@
 
 #include "attach/attach.h"
 #include "attach/fork_adopt.h"
+#include "attach/grow.h"
 #include "base/clock.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -105,6 +106,9 @@ static void run_request(void *arg)
 		break;
 	case SESSION_DETACH:
 		detach_begin(r);
+		break;
+	case SESSION_GROW:
+		grow_begin(r);
 		break;
 	default:
 		punch_begin(r);
@@ -203,6 +207,7 @@ static void first_message(struct session_conn *conn, const struct session_msg *m
 	case SESSION_ADOPT:
 	case SESSION_DETACH:
 	case SESSION_PUNCH:
+	case SESSION_GROW:
 		take_request(conn, msg);
 		break;
 	case SESSION_MIGRATE:

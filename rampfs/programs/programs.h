@@ -5,8 +5,8 @@
  * An unmodified program maps a segment through the shim (libramp/preload/), whose agent thread
  * keeps a session with the daemon. The truth about mappings is in /proc (proc/mappings.c), not in a
  * table that remembers. A fully local segment is not registered with userfaultfd at all; from a
- * revoke on, and while pages are still remote, every attachment's range is registered,
- * MISSING|MINOR|WP together (contrib/doc/design.md, "Attach: how a program gets local memory" and
+ * revoke on every attachment's range is registered, and while pages are still remote all that is near
+ * them, MISSING|MINOR|WP together (contrib/doc/design.md, "Attach: how a program gets local memory" and
  * "Revoke").
  *
  * Thread-safety is stated with each function. "Blocks" means: for workers (loop_work), never on the
@@ -153,10 +153,14 @@ void programs_poison(struct programs *programs, struct seg *seg, uint64_t page, 
 /* Begins to take out every POISON: the next touch of such a page finds out again how it is. False:
    not now, since one is on its way, or there is no memory; call it again. Never blocks. */
 bool programs_unpoison(struct programs *programs, struct seg *seg);
-/* Registers every attachment of the segment, unless all pages have come meanwhile: pages are remote
+/* Registers the attachments of the segment, unless all pages have come meanwhile: pages are remote
    from now on (a target's TAKEN). Blocks shortly. New attachments register themselves while
    pages_missing() is not 0. */
 int programs_pulling(struct programs *programs, struct seg *seg, struct ramp_err *err);
+/* Begins to unregister what lies in a stretch without a missing page, in every program (attach/stretches.c): a
+   touch of it costs no page fault of the daemon's any more. Of a segment that is being pulled, now and then.
+   Never blocks. */
+void programs_trim(struct programs *programs, struct seg *seg);
 /* Begins to unregister, to wake and to take out every POISON: all pages are LOCAL. False: not now,
    since an agent is being waited for, which may take seconds; call it again. It does not wait,
    since the thread that pulls this segment pulls others, too. */

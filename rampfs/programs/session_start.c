@@ -83,6 +83,8 @@ static struct client *make_client(struct session_conn *conn, const struct sessio
 	client->agent_tid = hello->tid;
 	client->moves = hello->flags & SESSION_MOVES;
 	client->came_away = hello->flags & SESSION_AWAY;
+	client->asks_growth = hello->flags & SESSION_GROWS;
+	client->grown = hello->flags & SESSION_GROWN;
 	client->held = hello->flags & SESSION_RECONNECT; /* perhaps, by the daemon before */
 	client->conn = conn;
 	client->sock = conn->fd;

@@ -35,6 +35,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/page.h"
+#include "bounce.h"
 #include "link.h"
 #include "links.h"
 #include "pulled.h"
@@ -127,7 +128,9 @@ static void resolve_page_fault(struct pulled *pulled, const struct fault_waiter 
 static void resolve_local(struct pulled *pulled, uint64_t page, const struct fault_waiter *waiter)
 {
 	enum page_state state;
-	uint64_t run = pages_run(pulled->seg, page, AROUND_PAGES, &state);
+	uint64_t here = HUGE_PAGES - page % HUGE_PAGES; /* the next ones may not be registered */
+	uint64_t run =
+		pages_run(pulled->seg, page, here < AROUND_PAGES ? here : AROUND_PAGES, &state);
 
 	if (make_room(pulled, page, 1) == -ENOSPC) {
 		poison_no_room(pulled, page);

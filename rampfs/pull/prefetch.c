@@ -44,6 +44,8 @@
 #define REAP_BYTES	  (1u << 20)
 #define LOST_LOOK_MS	  1000
 #define TELL_PAGES	  ((64u << 20) / RAMP_PAGE_BYTES)
+#define TRIM_MS		  100u /* between two looks whether parts of a segment may be unregistered */
+#define TRIM_PART	  8u   /* when one of that many missing pages has come */
 #define NOT_YET_MS	  5 /* until it is tried again to end a pull, to undo a SIGBUS, or to help */
 #define CLEAR_AFTER_US	  100000u /* a prefetch begins before, and clears nothing */
 #define CLEAR_SHARE	  50u /* while demand waits it rests 50 times as long as one clearing took */
@@ -396,6 +398,8 @@ static bool finish_pull(struct pulled *pulled)
 		take_figures(pulled, &figures);
 		log_figures(pulled, &figures);
 		pull->config.finished(pull->config.arg, id, &figures);
+		if (!whole) /* what is lost stays registered */
+			programs_trim(pull->config.programs, pulled->seg);
 	}
 	/* Last: pull_end waits for the entry that it finds in the list. Called after that, "finished"
 	   would be taken for the next pull of the segment. */
@@ -426,6 +430,30 @@ static int look_for_ends(struct pull *pull, int wait_ms)
 			pulled_remove(pulled);
 		else
 			pull_sooner(&wait_ms, now + LOST_LOOK_MS, now);
+	}
+	return wait_ms;
+}
+
+/* Has parts unregistered whose pages have come, now and then: to look for them costs by the mappings of the
+   programs. Returns when to look again, or wait_ms where that is sooner. */
+static int look_for_trims(struct pull *pull, int wait_ms)
+{
+	uint64_t now = pull_now_ms(), missing;
+	struct pulled *pulled = NULL;
+
+	while ((pulled = pulled_next(pull, pulled))) {
+		if (pulled->source.alone || !pulled_may_come(pulled))
+			continue;
+		if (pulled->trim_ms <= now) {
+			missing = pages_missing(pulled->seg);
+			if (missing < pulled->trim_missing &&
+			    (pulled->trim_missing - missing) * TRIM_PART >= pulled->trim_missing) {
+				programs_trim(pull->config.programs, pulled->seg);
+				pulled->trim_missing = missing;
+			}
+			pulled->trim_ms = now + TRIM_MS;
+		}
+		pull_sooner(&wait_ms, pulled->trim_ms, now);
 	}
 	return wait_ms;
 }
@@ -461,6 +489,7 @@ static int first_does(struct prefetch *prefetch, int wait_ms)
 	struct pull *pull = prefetch->puller.links.pull;
 
 	wait_ms = look_for_room(pull, look_for_ends(pull, wait_ms));
+	wait_ms = look_for_trims(pull, wait_ms);
 	look_at_streams(prefetch);
 	wait_ms = wishes_look(pull, wait_ms);
 	return clear_ahead(prefetch, wait_ms);

@@ -97,7 +97,7 @@ struct pulled *pulled_new(struct pull *pull, struct seg *seg, const struct pull_
 	pulled->source = *source;
 	trace_get(source->trace);
 	pulled->pages_all = pulled->mapped / RAMP_PAGE_BYTES;
-	pulled->pages_to_come = pages_missing(seg);
+	pulled->pages_to_come = pulled->trim_missing = pages_missing(seg);
 	pulled->began_us = pull_now_us();
 	atomic_init(&pulled->refs, 1);
 	claim_slot_init(&pulled->claim);

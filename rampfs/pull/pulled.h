@@ -70,6 +70,8 @@ struct pulled {
 	uint64_t cleared; /* pages; UINT64_MAX: there are no more to clear */
 	uint64_t whole;	  /* pages: none before is missing */
 	uint64_t told;	  /* pages before, of which the source was told that they are here */
+	/* When to look whether parts of it may be unregistered; and how many pages were missing then. */
+	uint64_t trim_ms, trim_missing;
 
 	/* Each thread's own, by PULLER_*. A source that does not know the key (yet) is asked
 	   again later. */

@@ -55,7 +55,7 @@ struct process {
 	int sock;  /* its session; -1: hung up */
 	int uffd;  /* -1 */
 	int reconnects;
-	bool moves, away;	     /* as its HELLO said */
+	bool moves, away, grown;     /* as its HELLO said */
 	pthread_mutex_t commands;    /* one at a time */
 	struct piece pieces[PIECES]; /* the mappings that /proc showed last, for GONE and BACK */
 	int n;
@@ -74,7 +74,7 @@ struct fake {
 	int listen_fd;
 	_Atomic bool stopping, asleep;
 	_Atomic bool deaf; /* events stay unread */
-	_Atomic int hang_up, hang_up_punches;
+	_Atomic int hang_up, hang_up_punches, hang_up_growths, no_growth, growths;
 	_Atomic bool silent, forgetful, stalls, older;
 	_Atomic int fails; /* errno of every ADOPT */
 	_Atomic bool late; /* ADOPT is answered before anything is mapped */
@@ -484,6 +484,16 @@ static bool answer_punch(struct fake *fake, const struct session_msg *msg,
 	return true;
 }
 
+/* An older daemon does not know the request. */
+static bool answer_growth(struct fake *fake, struct session_msg *result)
+{
+	if (fake->older || (fake->hang_up_growths > 0 && fake->hang_up_growths-- > 0))
+		return false;
+	result->result = (uint32_t)fake->no_growth;
+	fake->growths++;
+	return true;
+}
+
 /* Takes the first one alone, as an older daemon does. */
 static int receive_uffd(int door)
 {
@@ -508,8 +518,9 @@ static int receive_uffd(int door)
 static void greet(struct fake *fake, int sock, pid_t pid, const struct session_msg *hello)
 {
 	struct session_msg welcome = {.type = SESSION_WELCOME, .result = (uint32_t)fake->refuse};
-	struct session_msg ready = {.type = SESSION_READY,
-				    .serial = fake->older ? 0 : SESSION_KNOWS_MOVE};
+	struct session_msg ready = {
+		.type = SESSION_READY,
+		.serial = fake->older ? 0 : SESSION_KNOWS_MOVE | SESSION_KNOWS_GROW};
 	bool again = (hello->flags & SESSION_RECONNECT) != 0;
 	struct process *p;
 	int door[2], fds[2], uffd;
@@ -536,6 +547,7 @@ static void greet(struct fake *fake, int sock, pid_t pid, const struct session_m
 		p->reconnects += again ? 1 : 0;
 		p->moves = hello->flags & SESSION_MOVES;
 		p->away = hello->flags & SESSION_AWAY;
+		p->grown = hello->flags & SESSION_GROWN;
 		MUST(session_send(sock, &ready, NULL, 0, 0) == 0);
 	}
 	close(door[0]);
@@ -577,6 +589,8 @@ static void *answer_one(void *arg)
 		answer_adopt(visitor.fake, who.pid, &msg, &result);
 	else if (msg.type == SESSION_PUNCH)
 		answer = answer_punch(visitor.fake, &msg, &result);
+	else if (msg.type == SESSION_GROW)
+		answer = answer_growth(visitor.fake, &result);
 	else
 		result.result = EOPNOTSUPP;
 	if (visitor.fake->stalls && msg.type == SESSION_ADOPT)
@@ -965,6 +979,24 @@ void fake_die(struct fake *fake)
 void fake_hang_up_attaches(struct fake *fake, int n)
 {
 	fake->hang_up = n;
+}
+
+void fake_answer_growths(struct fake *fake, int code, int hang_up)
+{
+	fake->no_growth = code;
+	fake->hang_up_growths = hang_up;
+}
+
+int fake_growths(struct fake *fake)
+{
+	return fake->growths;
+}
+
+bool fake_heard_of_growth(struct fake *fake, pid_t pid)
+{
+	const struct process *p = process_of(fake, pid, false);
+
+	return p && p->grown;
 }
 
 void fake_hang_up_punches(struct fake *fake, int n)

@@ -66,6 +66,11 @@ void fake_hang_up_attaches(struct fake *fake, int n);
 /* Hangs up on the next `n` requests for holes before anything is punched; every other one is
    answered as by a daemon that does not know the process yet. */
 void fake_hang_up_punches(struct fake *fake, int n);
+/* Hangs up on the next `hang_up` GROWs, and answers those after it with this errno (0: as usual). */
+void fake_answer_growths(struct fake *fake, int code, int hang_up);
+/* Returns how many GROWs were answered; whether that process's agent has said that it was asked. */
+int fake_growths(struct fake *fake);
+bool fake_heard_of_growth(struct fake *fake, pid_t pid);
 /* The next ATTACH finds that page of the segment mapped shortly before, without access, as by an
    attach that was given up. */
 void fake_map_late(struct fake *fake, uint32_t page);

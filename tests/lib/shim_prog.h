@@ -106,6 +106,7 @@ void scenario_allowed(void);
 void scenario_late(void);
 void scenario_widened(void);
 void scenario_grown(void);
+void scenario_growing(void);
 void scenario_holed(void);
 void scenario_reused(void);
 void scenario_covered(void);

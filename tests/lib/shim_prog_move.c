@@ -330,6 +330,25 @@ void scenario_grown(void)
 	CHECK(touch(q + SEGMENT_BYTES - 1, true) == 0 && touch(q, true) == 0);
 }
 
+/* Grows: refused, allowed, and without another question; by the next daemon; by an older one. */
+void scenario_growing(void)
+{
+	unsigned char *q = (unsigned char *)map(4 * PAGE, RW, MAP_SHARED, 0);
+
+	meet("here");
+	CHECK(mremap(q, 4 * PAGE, 8 * PAGE, 0) == MAP_FAILED && errno == ENOMEM);
+	CHECK(!is_mapped(q + 4 * PAGE) && touch(q, true) == 0);
+	CHECK(mremap(q, 4 * PAGE, 2 * PAGE, 0) == q);
+	meet("refused");
+	CHECK(mremap(q, 2 * PAGE, 8 * PAGE, 0) == q && touch(q + 7 * PAGE, true) == 0);
+	CHECK(mremap(q, 8 * PAGE, 9 * PAGE, MREMAP_MAYMOVE) == q);
+	meet("allowed");
+	CHECK(mremap(q, 9 * PAGE, 10 * PAGE, 0) == q && touch(q + 9 * PAGE, true) == 0);
+	meet("again");
+	CHECK(mremap(q, 10 * PAGE, 11 * PAGE, 0) == q && touch(q + 10 * PAGE, true) == 0);
+	meet("older");
+}
+
 /* Makes a child in the midst of that: where nothing of it is mapped, the child has nothing
    either. */
 void scenario_holed(void)

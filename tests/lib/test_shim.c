@@ -563,6 +563,44 @@ START_TEST(a_hole_whose_daemon_dies_is_punched_by_the_next)
 }
 END_TEST
 
+static void await_reconnect(const struct program *p, int n)
+{
+	for (int ms = 0; fake_reconnects(fake, p->pid) < n && ms < 10000; ms++)
+		usleep(1000);
+	ck_assert_int_ge(fake_reconnects(fake, p->pid), n);
+}
+
+START_TEST(the_daemon_is_asked_once_before_a_mapping_grows)
+{
+	struct program p = start("growing");
+
+	await(&p, "here");
+	fake_answer_growths(fake, ENOMEM, 0);
+	go_on(&p);
+	await(&p, "refused");
+	ck_assert_int_eq(fake_growths(fake), 1);
+	fake_answer_growths(fake, 0, 3);
+	go_on(&p);
+	await(&p, "allowed");
+	ck_assert_int_eq(fake_growths(fake), 2);
+	fake_die(fake); /* the next one hears of it */
+	await_reconnect(&p, 1);
+	ck_assert(fake_heard_of_growth(fake, p.pid));
+	go_on(&p);
+	await(&p, "again");
+	fake_grow_old(fake);
+	fake_die(fake);
+	go_on(&p);
+	await(&p, "older");
+	await_reconnect(&p, 2);
+	usleep(20000); /* it has READY, too, and may end */
+	go_on(&p);
+	finish(&p);
+	ck_assert_int_eq(fake_growths(fake), 2);
+	ck_assert_int_eq(count_said("the daemon does not agree that it grows"), 1);
+}
+END_TEST
+
 START_TEST(a_swap_whose_daemon_dies_ends_with_the_next)
 {
 	struct program p = start("restart");
@@ -759,6 +797,7 @@ int main(void)
 	tcase_add_test(tc, an_attach_whose_daemon_dies_is_asked_again);
 	tcase_add_test(tc, what_an_attach_has_left_is_not_taken_for_the_next_ones);
 	tcase_add_test(tc, a_hole_whose_daemon_dies_is_punched_by_the_next);
+	tcase_add_test(tc, the_daemon_is_asked_once_before_a_mapping_grows);
 	tcase_add_test(tc, a_swap_whose_daemon_dies_ends_with_the_next);
 	tcase_add_test(tc, the_agent_lends_its_priority_to_a_swap);
 	tcase_add_test(tc, a_daemon_that_refuses_is_quoted);

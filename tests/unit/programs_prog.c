@@ -29,7 +29,8 @@
 static char path[108];
 static int uffd = -1, second = -1;
 static uint64_t agent_kind;
-static _Atomic int ready; /* 1, or -errno */
+static _Atomic bool grown; /* its daemon was asked whether mappings may grow */
+static _Atomic int ready;  /* 1, or -errno */
 static pid_t agent_tid;
 static _Atomic uint64_t sessions, lines;
 static char line[SESSION_TEXT_MAX]; /* protected by line_lock */
@@ -236,6 +237,7 @@ static int greet(int sock, uint32_t tid)
 
 	m.flags |= agent_kind >= 13 ? SESSION_MOVES : 0;
 	m.flags |= is_away() ? SESSION_AWAY : 0;
+	m.flags |= agent_kind >= 17 ? SESSION_GROWS | (grown ? SESSION_GROWN : 0) : 0;
 	rc = session_send(sock, &m, NULL, 0, 0);
 	if (!rc)
 		rc = session_recv(sock, &m, fds, &nfds, 0);
@@ -537,6 +539,15 @@ static int do_punch(const struct prog_order *o)
 	return ask(&m);
 }
 
+static int ask_to_grow(void)
+{
+	struct session_msg m = {.type = SESSION_GROW};
+	int rc = ask(&m);
+
+	grown = !rc;
+	return rc;
+}
+
 /* Remaps to value; 0: the mapping grows or shrinks where it is. */
 static int do_remap(const struct prog_order *o)
 {
@@ -749,6 +760,8 @@ static int obey(const struct prog_order *o, struct prog_report *r)
 				       (o->value && munlock((void *)o->addr, o->len))
 			       ? -errno
 			       : 0;
+	case PROG_GROW:
+		return ask_to_grow();
 	case PROG_EXEC:
 		return execlp("sleep", "sleep", "60", NULL) ? -errno : 0;
 	}

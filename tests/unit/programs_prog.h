@@ -30,7 +30,8 @@ enum prog_op {
 	       are older ones, which drop entries
 	   14: moves them to another place than it was told
 	   15: stops its process before the first RETURN
-	   16: has a second userfaultfd, and so can be closed to stores */
+	   16: has a second userfaultfd, and so can be closed to stores
+	   17: asks before its mappings grow (PROG_GROW) */
 	PROG_SESSION,
 	PROG_ATTACH,	   /* token, offset, len, prot, flags; value: hangs up after this many ms */
 	PROG_LOAD,	   /* a u64 at addr; value in the report; -SIGBUS */
@@ -69,6 +70,7 @@ enum prog_op {
 	PROG_ADVISE, /* madvise(2): addr, len, value */
 	PROG_LOCK,   /* mlock(2): addr, len; value: munlock(2) after it */
 	PROG_EXEC,   /* becomes a program that sleeps; no report */
+	PROG_GROW,   /* asks whether mappings may grow */
 };
 
 struct prog_order {

@@ -42,6 +42,12 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 	return 0;
 }
 
+void programs_trim(struct programs *p, struct seg *seg)
+{
+	(void)seg;
+	atomic_fetch_add(&p->trims, 1);
+}
+
 bool programs_pulled(struct programs *p, struct seg *seg)
 {
 	atomic_fetch_add(&p->pulled, 1);

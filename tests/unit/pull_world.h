@@ -44,6 +44,7 @@ struct programs {
 	_Atomic unsigned forgotten; /* by the pager: client_put */
 	_Atomic unsigned holds;	    /* more references than the pager's */
 	_Atomic unsigned pulled, poisoned;
+	atomic_uint trims;	     /* calls of programs_trim */
 	_Atomic ramp_segment_t busy; /* programs_pulled says "not yet" of that one */
 	_Atomic bool unread;	     /* client_read waits before it reads */
 	_Atomic bool keeps;	     /* blocks a thread that maps a page where one waits */

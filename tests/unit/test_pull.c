@@ -105,6 +105,22 @@ START_TEST(a_page_fault_of_what_is_there_maps_what_is_behind_it)
 }
 END_TEST
 
+/* An eighth of what was missing, and not for less. */
+START_TEST(what_has_come_is_unregistered_now_and_then)
+{
+	world_open_with(&w, 4 * MIB, true, false);
+	ck_assert_int_eq(want_wait(0, 64), 0);
+	usleep(250000); /* longer than between two looks */
+	ck_assert_uint_eq(atomic_load(&w.t_programs.trims), 0);
+	ck_assert_int_eq(want_wait(64, 128), 0);
+	for (int ms = 0; ms < WAIT_MS && !atomic_load(&w.t_programs.trims); ms++)
+		usleep(1000);
+	usleep(250000);
+	ck_assert_uint_eq(atomic_load(&w.t_programs.trims), 1);
+	world_close(&w);
+}
+END_TEST
+
 /* How many of the file's huge pages have a first page that is cleared, or more. */
 static uint64_t cleared(const uint8_t *map, uint64_t size)
 {
@@ -596,6 +612,7 @@ static Suite *suite(void)
 	tcase_add_test(c, nothing_missing_finishes_at_once);
 	tcase_add_test(c, a_page_fault_brings_its_page_and_no_other);
 	tcase_add_test(c, a_page_fault_of_what_is_there_maps_what_is_behind_it);
+	tcase_add_test(c, what_has_come_is_unregistered_now_and_then);
 	tcase_add_test(c, room_is_cleared_ahead_of_page_faults);
 	tcase_add_test(c, sequential_faults_grow_and_end_the_pull);
 	tcase_add_loop_test(c, no_read_crosses_a_change_of_transport, 0, 8);

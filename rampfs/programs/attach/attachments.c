@@ -16,6 +16,7 @@
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/programs.h"
+#include "stretches.h"
 
 #define LOOK_TRIES  100
 #define FIRST_COUNT 4u
@@ -164,8 +165,8 @@ static int on_mapping(void *arg, const struct proc_mapping *m)
 	return 0;
 }
 
-/* Registers all attachments. change is held, and no lock that page faults need: this may block
-   on the program. */
+/* Registers the attachments, as far as they must be. change is held, and no lock that page faults need: this may
+   block on the program. */
 static int arm_all(struct mapped_segment *mseg, struct client *client)
 {
 	const struct client_mappings *cm = mseg_mappings_of(mseg, client);
@@ -173,7 +174,7 @@ static int arm_all(struct mapped_segment *mseg, struct client *client)
 
 	for (size_t i = 0; cm && i < cm->count && !rc; i++)
 		if (!cm->at[i].gone)
-			rc = uffd_arm(client, cm->at[i].start, cm->at[i].end);
+			rc = stretches_arm(mseg, client, &cm->at[i]);
 	return rc == -ESRCH ? 0 : rc;
 }
 
@@ -314,6 +315,22 @@ static void disarm_all(struct mapped_segment *mseg, struct client *client)
 	for (size_t i = 0; cm && i < cm->count; i++)
 		if (!cm->at[i].gone)
 			uffd_disarm(client, cm->at[i].start, cm->at[i].end);
+}
+
+struct mapped_segment *client_next_mseg(struct programs *p, struct client *client,
+					ramp_segment_t last)
+{
+	struct mapped_segment *mseg = NULL;
+	struct client_mappings *cm;
+
+	pthread_mutex_lock(&client->list);
+	RB_FOREACH (cm, attached_by_end, &client->attached)
+		if (cm->id > last && (!mseg || cm->id < mseg->id))
+			mseg = cm->mseg;
+	if (mseg)
+		mseg_hold(p, mseg);
+	pthread_mutex_unlock(&client->list);
+	return mseg;
 }
 
 static int learn_one(struct programs *p, struct client *client, ramp_segment_t id)

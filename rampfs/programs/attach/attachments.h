@@ -24,6 +24,10 @@ int client_look_at_others(struct programs *p, struct client *client, ramp_segmen
    SIGBUS, and nothing makes the file longer while the segment is closed to stores. */
 int mseg_hold_stores(struct mapped_segment *mseg, struct client *client, uint64_t start,
 		     uint64_t end, uint64_t offset);
+/* Returns the segment with the lowest number above `last` that the table shows in that client, with a reference;
+   NULL: none. So they are walked in the order of ids, while the table may change. */
+struct mapped_segment *client_next_mseg(struct programs *p, struct client *client,
+					ramp_segment_t last);
 /* Fills the table with all that the client maps, when its session has come. */
 int client_learn(struct programs *p, struct client *client);
 /* Takes the client's mappings out of the table. */

@@ -50,7 +50,8 @@ RB_PROTOTYPE(attached_by_client, client_mappings, in_mseg, compare_clients)
  *   CLOSED --programs_revoke--> FROZEN    CLOSED --programs_restore--> OPEN
  *   OPEN --programs_gone, in a daemon's life that never revoked--> GONE
  *
- * OPEN: not registered, or `pulling`: every attachment is registered and the pager serves it.
+ * OPEN: not registered, or `pulling`: what is near a missing page is registered (stretches.c), and the pager
+ * serves it.
  * FROZEN: every attachment is registered, accesses to it wait, no page fault is resolved.
  * CLOSED: every attachment that may be stored into is registered with the second userfaultfd, and
  * protected: loads continue, a store waits. New attachments are protected before programs get them.
@@ -91,6 +92,7 @@ struct mapped_segment {
 	bool poison_said;
 	bool poisoned;	       /* in some client, perhaps; protected by change */
 	atomic_uint poisoning; /* jobs that are about to poison pages of it */
+	atomic_bool trimming;  /* a job of stretches.c is queued */
 	atomic_uint resolving; /* threads that map pages of it, or are about to; counted up under
 				  lock, while it is OPEN and pulling (resolve.c) */
 };

@@ -273,21 +273,9 @@ static void return_mseg(struct client *client, struct mapped_segment *mseg)
 void move_away_return_client(struct programs *p, struct client *client)
 {
 	struct mapped_segment *mseg;
-	struct client_mappings *cm;
 	ramp_segment_t last = 0;
 
-	/* In the order of ids: the list may change meanwhile. */
-	while (client->came_away) {
-		mseg = NULL;
-		pthread_mutex_lock(&client->list);
-		RB_FOREACH (cm, attached_by_end, &client->attached)
-			if (cm->id > last && (!mseg || cm->id < mseg->id))
-				mseg = cm->mseg;
-		if (mseg)
-			mseg_hold(p, mseg);
-		pthread_mutex_unlock(&client->list);
-		if (!mseg)
-			return;
+	while (client->came_away && (mseg = client_next_mseg(p, client, last))) {
 		last = mseg->id;
 		return_mseg(client, mseg);
 		mseg_put(p, mseg);

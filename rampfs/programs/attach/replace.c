@@ -7,7 +7,7 @@
  *
  * BACK: the agent maps the segment elsewhere, the daemon registers that mapping if pages are
  * missing, and SWAP moves it into place with its registration: at no time can a page be read before
- * it has come.
+ * it has come. Then the parts that are present are unregistered (stretches.c).
  *
  * The agent of a stopped process is let run for that, alone (lone_run.c).
  *
@@ -44,12 +44,14 @@
 #include "programs/proc/search.h"
 #include "programs/programs.h"
 #include "replace.h"
+#include "stretches.h"
 
 #define GONE_MS		 1000u
 #define BACK_MS		 5000u
 #define BOOST_MS	 500u /* how long this has real-time priority over other threads */
 #define BACK_LEAST_BYTES RAMP_HUGE_BYTES
 #define LATE_LOOK_MS	 20u
+#define TRIM_US		 2000u	/* then a worker does the rest */
 #define LENT_MS		 2000u	/* for one stopped process */
 #define LENT_ALL_MS	 10000u /* for all of them that have one segment mapped */
 #define SESSION_LOOK_US	 5000u
@@ -479,6 +481,8 @@ static void back_all(struct programs *p, struct mapped_segment *mseg, struct cli
 	}
 	lent_end(&lent);
 	mapping_refs_free(refs, count);
+	if (!stretches_trim(mseg, clock_us() + TRIM_US))
+		stretches_trim_soon(p, mseg, seg_owner(mseg->seg).uid);
 }
 
 /*
@@ -515,6 +519,8 @@ static void back_now(struct programs *p, struct mapped_segment *mseg, struct seg
 {
 	pthread_mutex_lock(&mseg->change);
 	mseg_set_seg(mseg, seg);
+	if (mseg->state == MSEG_GONE) /* a look for the move by which it left */
+		mseg->prelook = (struct prelook){0};
 	pthread_rwlock_wrlock(&mseg->lock);
 	mseg->pulling = pages_missing(seg) > 0;
 	mseg->owner[0] = 0;

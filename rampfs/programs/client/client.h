@@ -92,6 +92,10 @@ struct client {
 	int pidfd;
 	bool pager_has; /* the pager has a reference; protected by life */
 	bool moves;	/* its agent knows RESERVE, MOVE and RETURN */
+	/* Its agent asks before a mapping grows. It has asked: mappings are registered as a whole, or not at all
+	   (attach/stretches.c). */
+	bool asks_growth;
+	atomic_bool grown;
 	/* Its agent had page tables away when it came: an earlier daemon's, of which this one has
 	   no notes. */
 	bool came_away;

@@ -1,5 +1,5 @@
 /*
- * A throw-away request: ATTACH, FORK, ADOPT, DETACH, PUNCH (request.c).
+ * A throw-away request: ATTACH, FORK, ADOPT, DETACH, PUNCH, GROW (request.c).
  */
 #ifndef RAMP_PROGRAMS_REQUEST_H
 #define RAMP_PROGRAMS_REQUEST_H

@@ -1,6 +1,6 @@
 /*
- * Registers a segment's attachments with userfaultfd from the first page that is missing on, and
- * unregisters them when all have come.
+ * Registers a segment's attachments with userfaultfd from the first page that is missing on, as far as
+ * they must be (attach/stretches.c), and unregisters them when all have come.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "memory/pages.h"
 #include "poison.h"
 #include "programs/attach/attachments.h"
+#include "programs/attach/stretches.h"
 #include "programs/client/clients.h"
 #include "programs/client/uffd.h"
 #include "programs/client/workers.h"
@@ -19,6 +20,7 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
 	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
 	struct mapping_ref *refs = NULL;
+	struct attachment a;
 	size_t count = 0;
 	int rc;
 
@@ -37,9 +39,11 @@ int programs_pulling(struct programs *p, struct seg *seg, struct ramp_err *err)
 	for (size_t i = 0; i < count; i++) {
 		if (refs[i].gone)
 			continue;
+		a = (struct attachment){
+			.start = refs[i].start, .end = refs[i].end, .offset = refs[i].offset};
 		/* Where it fails the range is not mapped any more, or the look after the next event
 		   finds it. */
-		if (uffd_arm(refs[i].client, refs[i].start, refs[i].end))
+		if (stretches_arm(mseg, refs[i].client, &a))
 			rc = mseg_look(p, mseg, refs[i].client);
 		else /* page faults that the pager read before it knew of the pull come again */
 			kernel_uffd_wake(refs[i].client->uffd, refs[i].start,

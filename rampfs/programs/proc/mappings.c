@@ -335,6 +335,18 @@ int mappings_files(struct mappings *mappings, struct found_list *found)
 	return rc == -ESRCH ? 0 : rc;
 }
 
+int mappings_count(struct mappings *mappings, uint64_t lo, uint64_t hi, int most)
+{
+	struct kernel_vma vma = {.end = lo};
+	int n = 0, rc = 1;
+
+	enter_maps(mappings);
+	while (n < most && (rc = kernel_maps_next(&mappings->maps, vma.end, hi, &vma)) > 0)
+		n++;
+	leave_maps(mappings);
+	return rc < 0 ? rc : n;
+}
+
 int mappings_foreign(struct mappings *mappings, uint64_t addr, struct address_range *range)
 {
 	struct kernel_vma vma = {0};

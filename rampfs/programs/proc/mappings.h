@@ -63,6 +63,8 @@ int mappings_clear(struct mappings *mappings, uint64_t lo, uint64_t hi, uint64_t
 /* Notes all mappings of the store's files. Returns 0; -errno. Asks for all mappings of the process:
    milliseconds if there are thousands. */
 int mappings_files(struct mappings *mappings, struct found_list *found);
+/* Returns how many mappings of files there are in [lo, hi), `most` at most; -errno. */
+int mappings_count(struct mappings *mappings, uint64_t lo, uint64_t hi, int most);
 /* Returns 1 if a file that is not the store's is mapped at that address, with its mapping in
    *range; 0; -errno. */
 int mappings_foreign(struct mappings *mappings, uint64_t addr, struct address_range *range);

@@ -12,6 +12,7 @@ rampfs_script_test(NAME oracle_mixed COMMAND tests/mount/moves/oracle.sh 16 6 10
 rampfs_script_test(NAME oracle_modes COMMAND env "ORACLE_MODES=precopy precopy auto lazy copy demand" ORACLE_PREFILL=b
   tests/mount/moves/oracle.sh 16 4 60 mixed TIMEOUT 600)
 rampfs_script_test(NAME precopy COMMAND tests/mount/moves/precopy.sh TIMEOUT 400)
+rampfs_script_test(NAME stretches_move COMMAND tests/mount/moves/stretches.sh TIMEOUT 200)
 rampfs_script_test(NAME prefill COMMAND tests/mount/moves/prefill.sh TIMEOUT 300)
 rampfs_script_test(NAME oracle_large COMMAND tests/mount/moves/oracle.sh 64 6 40 TIMEOUT 600)
 rampfs_script_test(NAME returning COMMAND tests/mount/moves/returning.sh TIMEOUT 200)
