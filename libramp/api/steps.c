@@ -372,14 +372,16 @@ EXPORT int ramp_transfer(struct ramp_segment *segment)
 
 /* ---- two steps ------------------------------------------------------------------------------ */
 
-static uint8_t reached(struct stepped_move *steps)
+/* Returns how far it is, and whether it was closed to stores. One that has ended is past both: how it ended is the
+   call's result. */
+static uint8_t reached(struct stepped_move *steps, bool *closed)
 {
 	uint8_t step;
 
 	pthread_mutex_lock(&steps->lock);
 	steps_look(steps);
-	/* How it ended is the call's result. */
 	step = steps->ended ? SESSION_TAKEN : steps->reached;
+	*closed = steps->closed || steps->ended;
 	pthread_mutex_unlock(&steps->lock);
 	return step;
 }
@@ -397,7 +399,7 @@ static void read_ahead(struct stepped_move *steps)
 static int finish_write(struct ramp_segment *segment, const char *call, bool waits)
 {
 	struct stepped_move *steps = steps_get(segment);
-	bool over = false;
+	bool over = false, closed;
 	int rc = 0;
 
 	if (!steps)
@@ -408,7 +410,7 @@ static int finish_write(struct ramp_segment *segment, const char *call, bool wai
 	} else {
 		if (!waits)
 			read_ahead(steps);
-		if (!waits && reached(steps) < SESSION_READ_AHEAD) {
+		if (!waits && reached(steps, &closed) < SESSION_READ_AHEAD) {
 			rc = error_set(EAGAIN, call, "its target has not read ahead yet");
 		} else {
 			rc = steps_tell(steps, go_and_wait(steps, SESSION_WRITES_CLOSED, 0));
@@ -433,15 +435,15 @@ EXPORT int ramp_try_finish_write(struct ramp_segment *segment)
 static int finish_read(struct ramp_segment *segment, const char *call, bool waits)
 {
 	struct stepped_move *steps = steps_get(segment);
-	bool over = false;
+	bool over = false, closed;
 	uint8_t step;
 	int rc;
 
 	if (!steps)
 		return not_connected(call);
 	pthread_mutex_lock(&steps->calls);
-	step = reached(steps);
-	if (step < SESSION_WRITES_CLOSED) {
+	step = reached(steps, &closed);
+	if (!closed) {
 		rc = error_set(EINVAL, call,
 			       "it is not closed to stores: ramp_finish_write comes first");
 	} else if (!waits && step < SESSION_ALL_READ) {

@@ -198,6 +198,12 @@ done
 echo "in another mode it is refused"
 begin lazily
 ask lazy
+ask prepare # which is past the close to stores, and is none
+ask read -22
+ask try_read -22
+ask abort
+is_open
+ask lazy
 ask write -95
 is_open
 finish
