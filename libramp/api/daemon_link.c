@@ -20,7 +20,8 @@ int link_open(struct daemon_link *link, struct ramp_cluster *ramp)
 
 	link->ramp = handle_get(ramp);
 	link->sock = -1;
-	link->away_ms = 0;
+	link->away_since_ms = 0;
+	link->silent = 0;
 	link->epoll = epoll_create1(EPOLL_CLOEXEC);
 	link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (link->epoll < 0 || link->timer < 0 ||
@@ -50,11 +51,13 @@ int link_ask(struct daemon_link *link, const struct session_msg *first)
 	rc = session_send(link->sock, first, NULL, 0, 0);
 	if (!rc && epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->sock, &event))
 		rc = -errno;
-	if (rc)
+	if (rc) {
 		link_hang_up(link);
-	else
-		link->away_ms = 0;
-	return rc;
+		return rc;
+	}
+	link->away_since_ms = 0;
+	link->silent++;
+	return 0;
 }
 
 void link_hang_up(struct daemon_link *link)
@@ -74,14 +77,26 @@ static void set_timer(const struct daemon_link *link, long ns)
 static void now_away(struct daemon_link *link)
 {
 	link_hang_up(link);
-	if (!link->away_ms)
-		link->away_ms = clock_ms();
+	if (!link->away_since_ms)
+		link->away_since_ms = clock_ms();
 }
 
 void link_rest(struct daemon_link *link)
 {
 	now_away(link);
 	set_timer(link, REST_MS * 1000000);
+}
+
+int link_next(struct daemon_link *link, int rc)
+{
+	if (!rc)
+		return 0;
+	if (!daemon_is_away(rc) && rc != -ETIMEDOUT)
+		return rc;
+	if (link->away_since_ms && clock_ms() - link->away_since_ms > LINK_AWAY_MS)
+		return -ETIMEDOUT;
+	link_rest(link);
+	return 0;
 }
 
 void link_stay_readable(struct daemon_link *link)
@@ -101,15 +116,19 @@ int link_take(struct daemon_link *link, struct session_msg *msg)
 	   first. */
 	if (rc == -ECONNRESET)
 		rc = session_recv(link->sock, msg, NULL, NULL, MSG_DONTWAIT);
-	if (rc == 0 || rc == -EAGAIN || rc == -EINTR)
-		return rc ? -EAGAIN : 0;
+	if (rc == -EAGAIN || rc == -EINTR)
+		return -EAGAIN;
+	if (!rc) {
+		link->silent = 0;
+		return 0;
+	}
 	now_away(link);
-	return rc == -EPROTO ? -EPROTO : -EPIPE;
-}
-
-uint64_t link_away_ms(const struct daemon_link *link)
-{
-	return link->away_ms ? clock_ms() - link->away_ms : 0;
+	if (rc == -EPROTO)
+		return rc;
+	if (!link->silent)
+		return -EPIPE;
+	link_rest(link);
+	return -EAGAIN;
 }
 
 int link_poll(const struct daemon_link *link, uint64_t until_ms)

@@ -5,8 +5,8 @@
  * ends it.
  *
  * How it fails: where the daemon hangs up, the next one is asked the same again, which is harmless:
- * a segment that is at its target already is answered with success. After AWAY_MS without a daemon
- * the end is EINPROGRESS. So it is after a cancel that no daemon lived to answer, since a second
+ * a segment that is at its target already is answered with success. After LINK_AWAY_MS without a daemon,
+ * or with none but such as hang up without a word, the end is EINPROGRESS. So it is after a cancel that no daemon lived to answer, since a second
  * MIGRATE might move the segment after all.
  */
 #include <errno.h>
@@ -17,13 +17,14 @@
 #include <string.h>
 
 #include "base/transfer_mode.h"
-#include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
 #include "move.h"
 
-#define EXPORT	__attribute__((visibility("default")))
-#define AWAY_MS 10000u /* without a daemon */
+#define EXPORT __attribute__((visibility("default")))
+/* Connections that ended without a word, until no daemon is hoped for: those of LINK_AWAY_MS. One that hangs up
+   since its user has too many is asked again until then. */
+#define MOVE_SILENT 100
 
 struct ramp_move {
 	struct session_msg migrate; /* what is asked */
@@ -56,16 +57,21 @@ static void ask_again(struct ramp_move *move)
 		end_with(move, -EINPROGRESS, "the daemon ended before it had cancelled");
 		return;
 	}
-	rc = link_ask(&move->link, &move->migrate);
-	if (!rc)
+	if (move->migrate.rounds && move->link.silent >= LINK_SILENT) {
+		end_with(move, -ENOTSUP,
+			 "its daemon is of an older version, which bounds no rounds of a pre-copy");
 		return;
-	if (!daemon_is_away(rc) && rc != -ETIMEDOUT)
+	}
+	if (move->link.silent >= MOVE_SILENT) {
+		end_with(move, -EINPROGRESS, "its daemon hangs up without an answer");
+		return;
+	}
+	rc = link_next(&move->link, link_ask(&move->link, &move->migrate));
+	if (rc == -ETIMEDOUT)
+		end_with(move, -EINPROGRESS, "the daemon has ended, and none has come since");
+	else if (rc)
 		end_with(move, -EINPROGRESS,
 			 "the daemon has ended, and the next one can't be asked");
-	else if (link_away_ms(&move->link) > AWAY_MS)
-		end_with(move, -EINPROGRESS, "the daemon has ended, and none has come since");
-	else
-		link_rest(&move->link);
 }
 
 static void tell_progress(struct ramp_move_event *event, const struct session_msg *msg)

@@ -5,7 +5,7 @@
  * and the ANSWER that the range is here. ramp_pull is that and a wait.
  *
  * How it fails: where the daemon hangs up the next one is asked the same, with another token, for as long as
- * AWAY_MS without a daemon. Hanging up ends the request; pages that have come stay. A daemon of an older version
+ * LINK_AWAY_MS without a daemon. Hanging up ends the request; pages that have come stay. A daemon of an older version
  * hangs up on PULL without a word, each time.
  */
 #include <errno.h>
@@ -19,13 +19,11 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
 #include "segment.h"
 
-#define EXPORT	__attribute__((visibility("default")))
-#define AWAY_MS 10000u /* without a daemon */
+#define EXPORT __attribute__((visibility("default")))
 
 struct ramp_pulling {
 	const char *call; /* of the API */
@@ -33,7 +31,6 @@ struct ramp_pulling {
 	struct session_msg pull;
 	pthread_mutex_t lock; /* protects the rest */
 	struct daemon_link link;
-	unsigned silent; /* connections on which nothing has come */
 	bool ended;
 	int result;
 	char text[SESSION_TEXT_MAX];
@@ -63,40 +60,33 @@ static int pulling_ask(struct ramp_pulling *pulling)
 /* Asks this daemon or the next one, now or after a rest. EIO is also the answer where no daemon can start. */
 static void pulling_ask_again(struct ramp_pulling *pulling)
 {
-	int rc;
+	int asked, rc;
 
-	if (pulling->silent >= LINK_SILENT) {
+	if (pulling->link.silent >= LINK_SILENT) {
 		pulling_end_with(pulling, -ENOTSUP,
 				 "its daemon is of an older version, which does not do that");
 		return;
 	}
-	rc = pulling_ask(pulling);
-	if (!rc)
-		pulling->silent++;
-	else if (!daemon_is_away(rc) && rc != -ETIMEDOUT && rc != -EIO)
+	asked = pulling_ask(pulling);
+	rc = link_next(&pulling->link, asked == -EIO ? -ETIMEDOUT : asked);
+	if (rc == -ETIMEDOUT)
+		pulling_end_with(pulling, asked == -EIO ? asked : rc, "it has no daemon");
+	else if (rc)
 		pulling_end_with(pulling, rc, rc == -EREMOTE ? "it is not on this node" : "");
-	else if (link_away_ms(&pulling->link) > AWAY_MS)
-		pulling_end_with(pulling, rc == -EIO ? rc : -ETIMEDOUT, "it has no daemon");
-	else
-		link_rest(&pulling->link);
 }
 
 /* Takes all that has come. */
 static void pulling_look(struct ramp_pulling *pulling)
 {
 	struct session_msg msg;
-	bool connected;
 	int rc = 0;
 
 	while (!pulling->ended && !rc) {
-		connected = pulling->link.sock >= 0;
 		rc = link_take(&pulling->link, &msg);
-		if (rc == -EPIPE && connected)
-			link_rest(&pulling->link);
-		else if (rc == -EPIPE)
+		if (rc == -EPIPE)
 			pulling_ask_again(pulling);
-		else if (!rc)
-			pulling->silent = 0;
+		else if (rc == -EPROTO)
+			pulling_end_with(pulling, rc, LINK_OTHER_VERSION);
 		if (!rc && msg.type == SESSION_ANSWER && msg.result == ESHUTDOWN)
 			link_rest(&pulling->link);
 		else if (!rc && msg.type == SESSION_ANSWER)

@@ -5,9 +5,16 @@
  * and wait for HELD and for the ANSWER. Between the calls the connection alone holds the move: where
  * the process ends, the daemon gives it up.
  *
+ * What `reached` says, which steps_reach() alone changes (the steps of enum session_step):
+ *
+ *	HOLD -> CONNECTED -> READ_AHEAD -> WRITES_CLOSED -> ALL_READ -> PREPARED -> (ended)
+ *
+ * A step may be passed by; HELD may say the same step again, or an earlier one where the target is connected once
+ * more. From any of them: HOLD, where the next daemon is asked; or it ends.
+ *
  * How it fails: where the daemon hangs up, the next call asks the next daemon for all steps that
  * were asked for, which is harmless: an attempt of an earlier daemon ends, or has become a move that
- * a request of the same joins. After AWAY_MS without a daemon a move that may have been given is
+ * a request of the same joins. After LINK_AWAY_MS without a daemon a move that may have been given is
  * EINPROGRESS. A daemon of an older version hangs up on CONNECT without a word, each time.
  */
 #include "steps.h"
@@ -20,14 +27,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
 #include "move.h"
 #include "segment.h"
 
-#define EXPORT	__attribute__((visibility("default")))
-#define AWAY_MS 10000u /* without a daemon */
+#define EXPORT __attribute__((visibility("default")))
 
 struct stepped_move {
 	unsigned refs;	       /* the segment's, and those of calls; protected by all_steps */
@@ -36,11 +41,10 @@ struct stepped_move {
 	struct session_msg
 		connect; /* what is asked: with the last step, and time, that was asked for */
 	struct daemon_link link;
-	uint8_t reached; /* HELD said so */
+	uint8_t reached; /* of enum session_step: HELD said so */
 	uint32_t held_ms;
-	bool closed;	 /* it was closed to stores */
-	unsigned held;	 /* how many HELD have come */
-	unsigned silent; /* connections on which nothing has come, since the last that was not so */
+	bool closed;   /* it was closed to stores */
+	unsigned held; /* how many HELD have come */
 	bool cancelled, ended;
 	int result;
 	char text[SESSION_TEXT_MAX];
@@ -65,12 +69,19 @@ static void end_away(struct stepped_move *steps, int code, const char *text)
 	end_with(steps, steps->connect.step == SESSION_TAKEN ? -EINPROGRESS : code, text);
 }
 
+/* Changes the step that is reached. HOLD: none. */
+static void steps_reach(struct stepped_move *steps, uint8_t step)
+{
+	steps->reached = step;
+	steps->closed |= step == SESSION_WRITES_CLOSED || step == SESSION_ALL_READ;
+}
+
 /* Asks the next daemon, now or after a rest. */
 static void steps_ask_again(struct stepped_move *steps)
 {
 	int rc;
 
-	steps->reached = 0;
+	steps_reach(steps, SESSION_HOLD);
 	if (steps->closed && steps->connect.step < SESSION_TAKEN) {
 		end_with(steps, -ECONNABORTED, "its daemon has ended, and stores continue");
 		return;
@@ -79,31 +90,37 @@ static void steps_ask_again(struct stepped_move *steps)
 		end_away(steps, -EINTR, "the daemon ended before it had answered");
 		return;
 	}
-	if (steps->silent >= LINK_SILENT) {
+	if (steps->link.silent >= LINK_SILENT) {
 		end_with(steps, -ENOTSUP,
-			 "its daemon is of an older version, which moves nothing in steps");
+			 steps->connect.rounds
+				 ? "its daemon is of an older version, which bounds no "
+				   "rounds of a move in steps"
+				 : "its daemon is of an older version, which moves "
+				   "nothing in steps");
 		return;
 	}
-	rc = link_ask(&steps->link, &steps->connect);
-	if (!rc)
-		steps->silent++;
-	else if (!daemon_is_away(rc) && rc != -ETIMEDOUT)
+	rc = link_next(&steps->link, link_ask(&steps->link, &steps->connect));
+	if (rc == -ETIMEDOUT)
+		end_away(steps, rc, "it has no daemon");
+	else if (rc)
 		end_away(steps, rc, "its daemon can't be asked");
-	else if (link_away_ms(&steps->link) > AWAY_MS)
-		end_away(steps, -ETIMEDOUT, "it has no daemon");
-	else
-		link_rest(&steps->link);
+}
+
+static void steps_held(struct stepped_move *steps, const struct session_msg *msg)
+{
+	if (msg->step < SESSION_CONNECTED || msg->step > SESSION_PREPARED) {
+		end_away(steps, -EPROTO, LINK_OTHER_VERSION);
+		return;
+	}
+	steps_reach(steps, msg->step);
+	steps->held_ms = (uint32_t)msg->len;
+	steps->held++;
 }
 
 static void steps_heed(struct stepped_move *steps, const struct session_msg *msg)
 {
-	steps->silent = 0;
 	if (msg->type == SESSION_HELD) {
-		steps->reached = msg->step;
-		steps->closed |=
-			msg->step >= SESSION_WRITES_CLOSED && msg->step <= SESSION_ALL_READ;
-		steps->held_ms = (uint32_t)msg->len;
-		steps->held++;
+		steps_held(steps, msg);
 	} else if (msg->type == SESSION_ANSWER && msg->result == ESHUTDOWN) {
 		link_rest(&steps->link);
 	} else if (msg->type == SESSION_ANSWER && !msg->result &&
@@ -118,16 +135,12 @@ static void steps_heed(struct stepped_move *steps, const struct session_msg *msg
 static void steps_look(struct stepped_move *steps)
 {
 	struct session_msg msg;
-	bool connected;
 	int rc = 0;
 
 	while (!steps->ended && !rc) {
-		connected = steps->link.sock >= 0;
 		rc = link_take(&steps->link, &msg);
 		if (!rc)
 			steps_heed(steps, &msg);
-		else if (rc == -EPIPE && connected && steps->silent)
-			link_rest(&steps->link);
 		else if (rc == -EPIPE)
 			steps_ask_again(steps);
 		else if (rc == -EPROTO)
@@ -172,7 +185,7 @@ static struct stepped_move *steps_get(struct ramp_segment *segment)
 	return steps;
 }
 
-/* `over`: the segment is not connected any more. */
+/* Gives a reference back. `over`: the segment is not connected any more. */
 static void steps_put(struct ramp_segment *segment, struct stepped_move *steps, bool over)
 {
 	bool last;
@@ -310,7 +323,7 @@ EXPORT int ramp_connect(struct ramp_segment *segment, const char *node,
 	return rc;
 }
 
-static int left(struct stepped_move *steps)
+static int left_ms_of(struct stepped_move *steps)
 {
 	int ms;
 
@@ -333,7 +346,7 @@ EXPORT int ramp_extend(struct ramp_segment *segment, unsigned ms)
 		rc = error_set(EBUSY, "ramp_extend", "the move is prepared");
 	} else {
 		rc = go_and_wait(steps, SESSION_HOLD, ms);
-		left_ms = left(steps);
+		left_ms = left_ms_of(steps);
 		over = rc != 0;
 		rc = steps_tell(steps, rc);
 	}

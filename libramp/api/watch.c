@@ -18,7 +18,6 @@
 
 #include "ahead.h"
 #include "base/clock.h"
-#include "core/daemon_request.h"
 #include "daemon_link.h"
 #include "error.h"
 #include "segment.h"
@@ -236,18 +235,14 @@ static int await_listening(struct ramp_watch *watch)
 	uint64_t until_ms = link_until_ms(ANSWER_MS);
 	struct session_msg msg;
 	struct ramp_event none;
-	int rc, silent = 0;
+	int rc;
 
 	while (!watch->listening && !watch->refused) {
-		bool connected = watch->link.sock >= 0;
-
 		rc = link_take(&watch->link, &msg);
-		if (rc == -EPIPE && connected && ++silent == LINK_SILENT)
+		if (rc && watch->link.silent >= LINK_SILENT && watch->link.sock < 0)
 			return error_set(EOPNOTSUPP, watch->link.ramp->path,
 					 "its daemon tells no events: it is of an older version");
-		if (rc == -EPIPE && connected)
-			link_rest(&watch->link);
-		else if (rc == -EPIPE)
+		if (rc == -EPIPE)
 			watch_ask_again(watch);
 		else if (rc == -EPROTO)
 			refuse(watch, EPROTO, LINK_OTHER_VERSION);

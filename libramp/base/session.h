@@ -172,8 +172,8 @@
  *               been read: they count, too, in what its user may have
  *   -> CANCEL{}                    of all that have no VERDICT yet
  *
- *   -> CONNECT{flags, len, segment, mode, node, name, step}   a move in steps, of a segment of this node:
- *               as MIGRATE (flags: SESSION_WAIT), but it waits after `step`, len ms at most; and
+ *   -> CONNECT{flags, len, segment, mode, node, name, step, [rounds]}   a move in steps, of a segment of this
+ *               node: as MIGRATE (flags: SESSION_WAIT), but it waits after `step`, len ms at most; and
  *               without SESSION_WAIT the ANSWER comes as soon as the target has taken it. EREMOTE:
  *               it is not this node's; EALREADY: it is at its target; EUSERS: its user has too many
  *   <- HELD{len, step}            `step` is reached, and it waits there for len ms. READ_AHEAD and

@@ -835,7 +835,8 @@ START_TEST(a_move_in_steps_hears_its_program)
 	struct session_msg msg = {.type = SESSION_CONNECT,
 				  .flags = SESSION_WAIT,
 				  .step = SESSION_CONNECTED,
-				  .len = 1000};
+				  .len = 1000,
+				  .rounds = 3};
 	int sock;
 
 	world_programs_stop();
@@ -856,6 +857,7 @@ START_TEST(a_move_in_steps_hears_its_program)
 	close(sock);
 	ck_assert(what_asked.in_steps && what_asked.step == SESSION_CONNECTED);
 	ck_assert_uint_eq(what_asked.hold_ms, 1000);
+	ck_assert_uint_eq(what_asked.rounds, 3);
 	ck_assert(went.step == SESSION_PREPARED && went.len == 5);
 
 	/* GO is for moves in steps alone. */

@@ -82,7 +82,7 @@ for packet in (struct.pack("<HH", 1, 99), struct.pack("<HH", 1, 19), b"x", struc
 P
 cat >"$scratch/other.py" <<'P'
 import socket, struct, sys
-kind, path, real = sys.argv[1:]
+kind, path, real, asked_at = sys.argv[1:]
 other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 other.bind(path)
 other.listen()
@@ -91,6 +91,8 @@ while True:
     program, _ = other.accept()
     asked = program.recv(4096)
     n += 1
+    with open(asked_at, "a") as file:
+        file.write("asked\n")
     if kind == "version":
         program.send(struct.pack("<HH", 2, 18) + b"of a later version")
     elif n == 7: # the others hang up without a word
@@ -98,7 +100,6 @@ while True:
         daemon.connect(real)
         daemon.send(asked)
         program.send(daemon.recv(4096))
-        program.recv(1)
     program.close()
 P
 # in_its_place KIND PROGRAM...: that daemon answers the program, once it has said something
@@ -109,7 +110,7 @@ in_its_place() {
 	unshare -m timeout -k 5 60 "$bad" "$@" <"$scratch/lines.$kind" >"$scratch/said" 2>"$scratch/err" &
 	program=$!
 	exec 7>"$scratch/lines.$kind"
-	python3 "$scratch/other.py" "$kind" "$scratch/$kind.sock" "$socket" &
+	python3 "$scratch/other.py" "$kind" "$scratch/$kind.sock" "$socket" "$scratch/asked.$kind" &
 	other=$!
 	within 20 test -S "$scratch/$kind.sock"
 	within 20 test -s "$scratch/said"
@@ -120,8 +121,8 @@ in_its_place() {
 	kill $other
 }
 in_its_place version version "$mnt/a" b "speaks another version"
-echo "a daemon that hangs up six times without a word is asked again; one that always does is of an older version"
-in_its_place older listen "$mnt/a"
+echo "a daemon that hangs up six times without a word is asked again, after a rest; one that always does is of an older version"
+in_its_place older listen "$mnt/a" b "$scratch/asked.older"
 
 echo "moved back by its receiver before its arrival is committed: the leader is stopped, and the others need a new one"
 leader=$(sed -n 's/^leader: //p' "$mnt/a/.ramp/status")

@@ -17,9 +17,10 @@
  *		one of the two has it
  *	bad_user back MOUNT PATTERN NODE
  *		receives a segment, and moves it there in steps before its arrival is committed
- *	bad_user listen MOUNT
+ *	bad_user listen MOUNT NODE ASKED
  *		says "open"; after a line of its input it can watch, and the second time not: the daemon
- *		is of an older version
+ *		is of an older version, and moves nothing to the node. The file ASKED has a line for each
+ *		connection to that daemon
  *	bad_user version MOUNT NODE WORDS
  *		every call that asks the daemon is refused with these words
  *
@@ -412,6 +413,7 @@ static void version(const char *mount, const char *node, const char *said)
 {
 	struct ramp_watch *watch;
 	struct ramp_segment *s = NULL;
+	struct ramp_pulling *pulling;
 	struct ramp_move *move;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
@@ -423,6 +425,10 @@ static void version(const char *mount, const char *node, const char *said)
 	CHECK(ramp_connect(s, node, NULL) == -EPROTO && strstr(ramp_error(), said));
 	CHECK(ramp_watch_begin(ramp, NULL, &watch) == -EPROTO && strstr(ramp_error(), said));
 	CHECK(!watch);
+	CHECK(ramp_pull(s, 0, 0, -1) == -EPROTO && strstr(ramp_error(), said));
+	CHECK(ramp_pull_begin(s, 0, 0, &pulling) == 0 && ramp_pull_wait(pulling, -1) == -EPROTO);
+	ramp_pull_end(pulling);
+	CHECK(ramp_give_up_rest(s, 0) == -EPROTO && strstr(ramp_error(), said));
 	*(volatile uint64_t *)ramp_data(s) = 1; /* it stays mapped */
 	ramp_put(s);
 	CHECK(ramp_get(ramp, "old", 0, &s) < 0 && ramp_error()[0]);
@@ -430,16 +436,53 @@ static void version(const char *mount, const char *node, const char *said)
 	ramp_close(ramp);
 }
 
-static void listens(const char *mount)
+static int lines_of(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	int c, lines = 0;
+
+	CHECK(file);
+	while ((c = getc(file)) != EOF)
+		lines += c == '\n';
+	fclose(file);
+	return lines;
+}
+
+/* A rest follows each connection on which nothing has come. */
+#define IN_A_SECOND 15
+
+static void moves_nothing(const char *node, const char *asked)
+{
+	struct ramp_move_options bounded = {.mode = RAMP_PRECOPY, .max_rounds = 3};
+	struct ramp_move_event event;
+	struct ramp_move *move;
+	int before = lines_of(asked);
+
+	CHECK(ramp_move_begin(ramp, UINT64_C(1) << 40, node, NULL, &move) == 0);
+	CHECK(ramp_move_next(move, 1000, &event) == -ETIMEDOUT);
+	CHECK(lines_of(asked) - before <= IN_A_SECOND);
+	CHECK(ramp_move_cancel(move) == 0);
+	CHECK(ramp_move_end(move) == -EINPROGRESS);
+	CHECK(ramp_move_begin(ramp, UINT64_C(1) << 40, node, &bounded, &move) == 0);
+	CHECK(ramp_move_end(move) == -ENOTSUP && strstr(ramp_error(), "older version"));
+}
+
+static void listens(const char *mount, const char *node, const char *asked)
 {
 	struct ramp_watch *watch;
+	struct ramp_event event;
+	int before;
 
 	CHECK(ramp_open(mount, &ramp) == 0);
 	say_and_wait("open");
 	CHECK(ramp_watch_begin(ramp, NULL, &watch) == 0);
+	before = lines_of(asked);
+	CHECK(ramp_watch_next(watch, 1000, &event) == -ETIMEDOUT);
+	CHECK(lines_of(asked) - before <= IN_A_SECOND);
 	ramp_watch_end(watch);
 	CHECK(ramp_watch_begin(ramp, NULL, &watch) == -EOPNOTSUPP && !watch);
 	CHECK(strstr(ramp_error(), "older version"));
+	moves_nothing(node, asked);
 	ramp_close(ramp);
 }
 
@@ -460,8 +503,8 @@ int main(int argc, char **argv)
 		twins(argv[2]);
 	else if (argc == 5 && !strcmp(argv[1], "back"))
 		back(argv[2], argv[3], argv[4]);
-	else if (argc == 3 && !strcmp(argv[1], "listen"))
-		listens(argv[2]);
+	else if (argc == 5 && !strcmp(argv[1], "listen"))
+		listens(argv[2], argv[3], argv[4]);
 	else if (argc == 5 && !strcmp(argv[1], "version"))
 		version(argv[2], argv[3], argv[4]);
 	else
