@@ -62,14 +62,19 @@ int alloc_check(const struct ramp_cluster *ramp, int dir, const struct ramp_allo
 	return 0;
 }
 
+bool alloc_has_mode(const struct ramp_alloc *what)
+{
+	return !what->mode || (what->mode & 0600) == 0600;
+}
+
 int alloc_at_once(int dir, const struct ramp_alloc *what)
 {
 	char value[RAMP_API_NAME_MAX + 128];
 	int len = snprintf(value, sizeof(value),
 			   "size=%" PRIu64 " extent=%" PRIu64 " mode=%o pages=%s name=%s",
 			   whole_pages(what->size), alloc_extent(what),
-			   what->mode ? what->mode & 0777 : 0600, what->no_huge ? "small" : "auto",
-			   what->name);
+			   what->mode && alloc_has_mode(what) ? what->mode & 0777 : 0600,
+			   what->no_huge ? "small" : "auto", what->name);
 
 	return fsetxattr(dir, "ramp.alloc", value, (size_t)len, 0) ? -errno : 0;
 }

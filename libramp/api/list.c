@@ -77,7 +77,7 @@ static uint64_t number(const char *text)
 	return strtoull(text, NULL, 0);
 }
 
-/* "none" becomes "". */
+/* Copies a name; "none" becomes "". */
 static void copy_node(char to[RAMP_API_NODE_MAX + 1], const char *name)
 {
 	snprintf(to, RAMP_API_NODE_MAX + 1, "%s", strcmp(name, "none") ? name : "");
@@ -104,6 +104,12 @@ static void copy_name(char to[RAMP_API_NAME_MAX + 1], const char *from)
 	to[used] = '\0';
 }
 
+/* Copies its first words: what follows a comma is a figure. */
+static void copy_state(struct ramp_info *out, const char *state)
+{
+	snprintf(out->state, sizeof(out->state), "%.*s", (int)strcspn(state, ","), state);
+}
+
 static void list_read_line(char *line, const struct columns *c, struct listed *listed)
 {
 	struct ramp_info *out = &listed->info;
@@ -121,12 +127,12 @@ static void list_read_line(char *line, const struct columns *c, struct listed *l
 	copy_node(out->source, field(fields, n, c->source));
 	copy_node(out->target, field(fields, n, c->target));
 	copy_name(out->name, field(fields, n, c->name));
-	snprintf(out->state, sizeof(out->state), "%s", field(fields, n, c->state));
+	copy_state(out, field(fields, n, c->state));
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */
 
-/* Whether its last line is its first again: else a part of it is of another text. */
+/* Returns whether its last line is its first again: else a part of it is of another text. */
 static bool is_whole(const char *text)
 {
 	size_t first = strcspn(text, "\n"), len = strlen(text);
@@ -147,7 +153,7 @@ static char *read_whole(const struct ramp_cluster *ramp)
 			return text;
 		free(text);
 	}
-	errno = EAGAIN;
+	errno = EIO;
 	return NULL;
 }
 

@@ -1,5 +1,7 @@
 /*
  * The request of a move, as MIGRATE and CONNECT of the session have it.
+ *
+ * Any thread may call it; it shares nothing.
  */
 #ifndef RAMP_API_MOVE_H
 #define RAMP_API_MOVE_H

@@ -83,7 +83,18 @@ char *handle_read(const struct ramp_cluster *ramp, const char *name)
 	return text;
 }
 
-/* The name in the line of .ramp/nodes that ends with "here". */
+/* Returns whether one of the words of that text is "here". */
+static bool says_here(char *text)
+{
+	char *word;
+
+	while ((word = strsep(&text, " ")))
+		if (strcmp(word, "here") == 0)
+			return true;
+	return false;
+}
+
+/* Finds this node's name: that of the line of .ramp/nodes, NAME and words, that says "here". */
 static int find_node(struct ramp_cluster *ramp)
 {
 	char *text = handle_read(ramp, "nodes"), *line, *rest = text;
@@ -92,11 +103,10 @@ static int find_node(struct ramp_cluster *ramp)
 	if (!text)
 		return -errno;
 	while ((line = strsep(&rest, "\n"))) {
-		char *space = strchr(line, ' '), *here = strstr(line, " here");
+		const char *name = strsep(&line, " ");
 
-		if (space && here && (here[5] == ' ' || !here[5])) {
-			*space = '\0';
-			snprintf(ramp->node, sizeof(ramp->node), "%s", line);
+		if (line && says_here(line)) {
+			snprintf(ramp->node, sizeof(ramp->node), "%s", name);
 			rc = 0;
 		}
 	}

@@ -26,6 +26,7 @@
 
 #define EXPORT	       __attribute__((visibility("default")))
 #define LISTED_LOOK_MS 2 /* between looks whether it is listed */
+#define GET_ID_TRIES   50
 #define SIZE_MAX_BYTES ((uint64_t)INT64_MAX - RAMP_PAGE_BYTES)
 
 static int open_dir(const struct ramp_cluster *ramp, const char *node, int flags)
@@ -159,13 +160,19 @@ static int set_text(int fd, const char *attribute, const char *value)
 	return fsetxattr(fd, attribute, value, strlen(value), 0) ? -errno : 0;
 }
 
+/* After all that its owner may do with an open file alone: the mode may forbid to open it. */
+static int set_mode(int fd, const struct ramp_alloc *what)
+{
+	return what->mode && fchmod(fd, what->mode & 0777)
+		       ? error_set(errno, what->name, "its mode")
+		       : 0;
+}
+
 static int set_up(int fd, const struct ramp_alloc *what)
 {
 	char text[32];
 	int rc = 0;
 
-	if (what->mode && fchmod(fd, what->mode & 0777))
-		return error_set(errno, what->name, "its mode");
 	if (what->no_huge)
 		rc = set_text(fd, "user.ramp.pages", "small");
 	if (!rc && what->extent) {
@@ -176,7 +183,7 @@ static int set_up(int fd, const struct ramp_alloc *what)
 		return alloc_error(what, rc);
 	if (ftruncate(fd, (off_t)((what->size + RAMP_PAGE_BYTES - 1) & ~(RAMP_PAGE_BYTES - 1))))
 		return error_set(errno, what->name, "its size");
-	return 0;
+	return set_mode(fd, what);
 }
 
 /* In several commits: a daemon of the cluster is of an older version. */
@@ -207,8 +214,13 @@ static int alloc_in(struct ramp_cluster *ramp, int dir, const struct ramp_alloc 
 	if (rc)
 		return alloc_error(what, rc);
 	fd = openat(dir, what->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	rc = fd < 0 ? error_set(errno, what->name, NULL)
-		    : segment_map(ramp, fd, what->name, MAP_GIVEN, out);
+	rc = fd < 0 ? error_set(errno, what->name, NULL) : 0;
+	if (!rc && !alloc_has_mode(what))
+		rc = set_mode(fd, what);
+	if (rc && fd >= 0)
+		close(fd);
+	if (!rc)
+		rc = segment_map(ramp, fd, what->name, MAP_GIVEN, out);
 	if (rc)
 		unlinkat(dir, what->name, 0);
 	return rc;
@@ -289,14 +301,16 @@ static int on_node(const char *what, const char *node)
 	return error_set(EREMOTE, what, why);
 }
 
+#define NO_TABLE "the table of segments can't be read"
+
 /* Says on which other node a segment of that name is, where this node has none. */
 static int not_here(struct ramp_cluster *ramp, const char *name)
 {
 	struct ramp_info info;
+	int rc = list_find(ramp, 0, name, &info);
 
-	if (list_find(ramp, 0, name, &info))
-		return error_set(ENOENT, name, NULL);
-	return on_node(name, info.node);
+	return rc ? error_set(-rc, name, rc == -ENOENT ? NULL : NO_TABLE)
+		  : on_node(name, info.node);
 }
 
 EXPORT int ramp_get(struct ramp_cluster *ramp, const char *name, int flags,
@@ -347,20 +361,36 @@ int segment_map_ahead(struct ramp_cluster *ramp, const char *node, const char *n
 	return 0;
 }
 
-EXPORT int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out)
+/* Gets it by the name that the table shows. -EAGAIN: it was renamed, or moved, between the two; the next look at the
+   table tells. */
+static int get_listed(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out)
 {
 	struct ramp_info info;
+	bool here;
+	int rc = list_find(ramp, id, NULL, &info);
+
+	if (rc)
+		return error_set(-rc, "ramp_get_id",
+				 rc == -ENOENT ? "there is no segment of that number" : NO_TABLE);
+	here = strcmp(info.node, ramp->node) == 0;
+	rc = ramp_get(ramp, info.name, flags, out);
+	if (!rc && *out && (*out)->id != id) {
+		ramp_put(*out);
+		*out = NULL;
+		rc = here ? -EAGAIN : on_node("ramp_get_id", info.node);
+	} else if (here && (rc == -ENOENT || rc == -EREMOTE)) {
+		rc = -EAGAIN;
+	}
+	return rc == -EAGAIN ? error_set(EAGAIN, "ramp_get_id", "its name changes just now") : rc;
+}
+
+EXPORT int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out)
+{
 	int rc;
 
 	*out = NULL;
-	if (list_find(ramp, id, NULL, &info))
-		return error_set(ENOENT, "ramp_get_id", "there is no segment of that number");
-	rc = ramp_get(ramp, info.name, flags, out);
-	if (!rc && *out && (*out)->id != id) { /* renamed, or moved, between the two */
-		ramp_put(*out);
-		*out = NULL;
-		return error_set(EAGAIN, "ramp_get_id", "its name was changed just now");
-	}
+	for (int i = 0; (rc = get_listed(ramp, id, flags, out)) == -EAGAIN && i < GET_ID_TRIES; i++)
+		poll(NULL, 0, LISTED_LOOK_MS);
 	return rc;
 }
 
@@ -424,7 +454,7 @@ EXPORT int ramp_stat(const struct ramp_segment *s, struct ramp_info *out)
 	       clock_ms() < atomic_load(&s->ramp->listed_by_ms))
 		poll(NULL, 0, LISTED_LOOK_MS);
 	if (rc && rc != -EAGAIN)
-		return error_set(ENOENT, "ramp_stat", "it was removed");
+		return error_set(-rc, "ramp_stat", rc == -ENOENT ? "it was removed" : NO_TABLE);
 	return error_none();
 }
 

@@ -1,5 +1,7 @@
 /*
  * A segment that is mapped, for the files of the API.
+ *
+ * Its members are written before it is handed out, and not after; but `steps` is protected by a lock of steps.c.
  */
 #ifndef RAMP_API_SEGMENT_H
 #define RAMP_API_SEGMENT_H

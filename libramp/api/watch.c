@@ -57,7 +57,7 @@ static void watch_ask_again(struct ramp_watch *watch)
 		link_rest(&watch->link);
 }
 
-/* Whether this arrival was told before: by a daemon that has ended since. */
+/* Returns whether this arrival was told before: by a daemon that has ended since. */
 static bool was_heard(struct ramp_watch *watch, const struct session_msg *msg)
 {
 	for (size_t i = 0; i < HEARD_MAX; i++)
@@ -343,7 +343,7 @@ static int watch_receive(struct ramp_watch *watch, uint64_t until_ms, int flags,
 		if (event.kind != RAMP_ARRIVED)
 			continue;
 		rc = map_arrived(watch, event.id, flags, out);
-		if (rc != -ENOENT && rc != -EREMOTE && rc != -EAGAIN)
+		if (rc != -ENOENT && rc != -EREMOTE)
 			return rc; /* else it has gone again */
 	}
 }

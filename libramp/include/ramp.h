@@ -39,7 +39,7 @@
 extern "C" {
 #endif
 
-#define RAMP_API_VERSION 4 /* of this header; grows with each addition */
+#define RAMP_API_VERSION 5 /* of this header; grows with each addition */
 
 /* Names, in bytes without the NUL. */
 #define RAMP_API_NODE_MAX 63
@@ -115,7 +115,8 @@ int ramp_alloc(struct ramp_cluster *ramp, const struct ramp_alloc *what, struct 
  * Maps a segment that this node owns, by its name; or by its number, whatever its name is. flags:
  * RAMP_READ_ONLY or 0. The caller puts it.
  * -ENOENT: there is none; -EREMOTE: it is on another node (ramp_error() names it); -EACCES; -EIO:
- * it was rolled back (rampfs-migrate --reclaim); -EROFS: no quorum, and it was never mapped.
+ * it was rolled back (rampfs-migrate --reclaim), or the table of segments can't be read; -EROFS: no quorum, and it
+ * was never mapped; -EAGAIN: ramp_get_id: its name changes again and again.
  */
 int ramp_get(struct ramp_cluster *ramp, const char *name, int flags, struct ramp_segment **out);
 int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_segment **out);
@@ -125,8 +126,9 @@ int ramp_get_id(struct ramp_cluster *ramp, uint64_t id, int flags, struct ramp_s
 void ramp_put(struct ramp_segment *segment);
 
 /*
- * Deallocates a segment: removes its name on whichever node has it. Its memory is freed when no
- * process has it mapped any more. -ENOENT: there is none; -EBUSY: it is moving just now.
+ * Deallocates a segment: removes its name at that node (NULL: this mount's). Its memory is freed when no
+ * process has it mapped any more. Within 5 s of a ramp_receive() it waits until then for a name that is not there yet.
+ * -ENOENT: there is none; -EBUSY: it is moving just now.
  */
 int ramp_free(struct ramp_cluster *ramp, const char *node, const char *name);
 
@@ -154,10 +156,13 @@ struct ramp_info {
 	char source[RAMP_API_NODE_MAX + 1]; /* where pages of it still are; "": nowhere */
 	char target[RAMP_API_NODE_MAX + 1]; /* where it is moving to; "": it is not */
 	char name[RAMP_API_NAME_MAX + 1];
-	char state[32]; /* "stable", "moving", "pulling", "in doubt", ... */
+	/* "stable", "moving", "pulling", "in doubt", "writes closed", ...: user.ramp.state without the
+	   figures that follow a comma there */
+	char state[32];
 };
 
-/* Tells of one segment: as ramp_list(). */
+/* Tells of one segment: as ramp_list(). Of one that was just received it waits, 5 s at most, until it is listed here.
+   -ENOENT: it was removed; -EIO: the table of segments can't be read. */
 int ramp_stat(const struct ramp_segment *segment, struct ramp_info *out);
 
 /*
@@ -225,8 +230,8 @@ struct ramp_move_options {
  * the segment is back, when it shows it again.
  * -EBUSY: a process that maps it can't let go of it, or it moves already; -EEXIST: the name is
  * taken there; -ENOENT: no such node, or the segment was removed; -ENOSPC; -EHOSTUNREACH: the node
- * does not answer; -EROFS: no quorum; -EINPROGRESS: this node's daemon has ended, and the move may
- * continue.
+ * does not answer; -EROFS: no quorum; -EINPROGRESS: this node's daemon has ended, or has hung up for 10 s
+ * without an answer, and the move may continue; -ENOTSUP: max_rounds, and the daemon is of an older version.
  */
 int ramp_migrate(struct ramp_segment *segment, const char *node,
 		 const struct ramp_move_options *options);
@@ -264,8 +269,8 @@ int ramp_move_end(struct ramp_move *move);
  *
  * Connects: the node takes room for all pages, and is ready. It keeps that for 30 s, longer by
  * ramp_extend(). options: as of ramp_migrate(), without progress.
- * -EISCONN: the segment is connected already; -EREMOTE: it is not this node's; -EALREADY: it is on
- * that node; -EPERM: only its owner and root may move it; -EUSERS: the user, not root, has 64 that are connected;
+ * -EISCONN: the segment is connected already; -EINVAL: mode RAMP_AUTO; -EREMOTE: it is not this node's; -EALREADY:
+ * it is on that node; -EPERM: only its owner and root may move it; -EUSERS: the user, not root, has 64 that are connected;
  * -ENOTSUP: the daemon is of an older version; -ETIMEDOUT: there is no daemon; and as ramp_migrate().
  */
 int ramp_connect(struct ramp_segment *segment, const char *node,
@@ -296,8 +301,8 @@ int ramp_transfer(struct ramp_segment *segment);
  * ramp_abort(), the end of the process, and the end of the time (30 s from ramp_finish_write() on; longer by
  * ramp_extend()) give stores back, and the segment stays. So does the end of the daemon: -ECONNABORTED.
  * -EOPNOTSUPP: another mode; or a process that has it mapped has a librampfs-preload.so or libramp.so of an older
- * version, which is named; -ENOMEM: a process may map no more; -EINVAL: ramp_finish_read() before
- * ramp_finish_write(); -EBUSY: it is prepared; and as ramp_transfer(). After an error other than -EAGAIN, -EINVAL
+ * version, which is named; -ENOMEM: a process may map no more; -EFBIG: it is larger than 64 GiB, and nearly all of
+ * it holes; -EINVAL: ramp_finish_read() before ramp_finish_write(); -EBUSY: it is prepared; and as ramp_transfer(). After an error other than -EAGAIN, -EINVAL
  * and -EBUSY for that reason it is not connected any more.
  */
 int ramp_finish_write(struct ramp_segment *segment);
@@ -359,7 +364,8 @@ struct ramp_watch_options {
  * Begins to hear what happens at this node to segments that the calling user may read. options NULL:
  * all of them. The caller ends it with ramp_watch_end(). Waits for the daemon, 10 s at most.
  * -EBUSY: another receiver of the same pattern and id is there; of receivers of different ones the
- * first gets what matches both. -EOPNOTSUPP: the daemon is of an older version.
+ * first gets what matches both. -EINVAL: the pattern is longer than a name; -EUSERS: the user, not root, has too many
+ * watches and requests; -ETIMEDOUT: the daemon has not answered; -EOPNOTSUPP: it is of an older version.
  */
 int ramp_watch_begin(struct ramp_cluster *ramp, const struct ramp_watch_options *options,
 		     struct ramp_watch **out);
@@ -369,13 +375,15 @@ int ramp_watch_fd(const struct ramp_watch *watch);
 /* Takes the next event; waits for it timeout_ms at most (0: not at all; -1: for as long as it takes).
    -ETIMEDOUT: there is none. A program that does not take them loses some: RAMP_MISSED. */
 int ramp_watch_next(struct ramp_watch *watch, int timeout_ms, struct ramp_event *event);
+/* Ends it, and frees it. NULL: does nothing. */
 void ramp_watch_end(struct ramp_watch *watch);
 
 /*
  * Answers RAMP_ASKED: no thread of this process is in the middle of an operation on the segment, and
  * none begins one until RAMP_LEFT, or RAMP_FAILED (then it stays). A process that has not answered
  * within_ms after RAMP_READY keeps the segment: the move is EBUSY, and names it; rampfs-migrate --force
- * does not wait. Of a segment that it was not asked for nothing happens. Returns at once.
+ * does not wait. Of a segment that it was not asked for nothing happens. Reads the table of segments, and waits
+ * for no program.
  * -EAGAIN: a thread is in a call of a heap in the segment (ramp_heap(3)): call it again; -ESTALE: the
  * daemon that has asked has ended, and the move with it; -ENOENT: there is no such segment.
  */
@@ -384,7 +392,7 @@ int ramp_quiesced(struct ramp_watch *watch, uint64_t id);
 /*
  * Waits for the next arrival of a watch and maps that segment, whose pages may still follow. Other
  * events that come before it are dropped. flags: as of ramp_get(). The caller puts the segment.
- * -ETIMEDOUT: none has come; -ESTALE: RAMP_MISSED; and as ramp_get().
+ * -ETIMEDOUT: none has come; -ESTALE: RAMP_MISSED; and as ramp_get_id(): then it has come, and is not mapped.
  */
 int ramp_receive(struct ramp_watch *watch, int timeout_ms, int flags, struct ramp_segment **out);
 

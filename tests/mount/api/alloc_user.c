@@ -5,7 +5,7 @@
  *		is refused what is too large, or taken, in words, and nothing is left of it
  *	alloc_user full MOUNT
  *		allocates until the user, or the arena, has no more addresses; says "EDQUOT N" or "ENOSPC N"
- *		of N segments; frees them, and one more is allocated
+ *		of N segments; frees them, and one more is allocated, with a mode of 0400
  *	alloc_user many MOUNT NAME COUNT
  *		allocates NAME0, NAME1, ... of 3 MiB and an extent of 64 MiB, stores, and puts them
  *	alloc_user one MOUNT NAME
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "user.h"
@@ -74,14 +75,24 @@ static void bad(const char *mount)
 	ramp_close(ramp);
 }
 
-static struct ramp_segment *allocate(struct ramp_cluster *ramp, const char *name, int *result)
+static struct ramp_segment *allocate(struct ramp_cluster *ramp, const char *name, mode_t mode,
+				     int *result)
 {
 	struct ramp_alloc what = {
-		.name = name, .size = 3 * MIB, .extent = 64 * MIB, .mode = 0640, .no_huge = 1};
+		.name = name, .size = 3 * MIB, .extent = 64 * MIB, .mode = mode, .no_huge = 1};
 	struct ramp_segment *s;
 
 	*result = ramp_alloc(ramp, &what, &s);
 	return s;
+}
+
+static void has_mode(const struct ramp_cluster *ramp, const char *name, mode_t mode)
+{
+	char path[512];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s/%s", ramp_mount(ramp), ramp_node(ramp), name);
+	CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == mode);
 }
 
 static void full(const char *mount)
@@ -95,7 +106,7 @@ static void full(const char *mount)
 	for (;; n++) {
 		CHECK(n < 64);
 		snprintf(name, sizeof(name), "full%d", n);
-		s[n] = allocate(ramp, name, &rc);
+		s[n] = allocate(ramp, name, 0640, &rc);
 		if (rc)
 			break;
 	}
@@ -110,8 +121,10 @@ static void full(const char *mount)
 	}
 	/* Its addresses are free as soon as its memory is. */
 	for (rc = -1; rc && again < 2000; again++)
-		s[0] = allocate(ramp, "again", &rc);
+		s[0] = allocate(ramp, "again", 0400, &rc);
 	CHECK(s[0]);
+	has_mode(ramp, "again", 0400);
+	*(volatile uint64_t *)ramp_data(s[0]) = 4711;
 	ramp_put(s[0]);
 	CHECK(ramp_free(ramp, NULL, "again") == 0);
 	ramp_close(ramp);
@@ -124,7 +137,7 @@ static void one(struct ramp_cluster *ramp, const char *name)
 	volatile uint64_t *words;
 	int rc;
 
-	s = allocate(ramp, name, &rc);
+	s = allocate(ramp, name, 0640, &rc);
 	CHECK(rc == 0 && s);
 	words = ramp_data(s);
 	CHECK(ramp_size(s) == 3 * MIB && ramp_extent(s) == 64 * MIB);

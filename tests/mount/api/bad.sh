@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What goes wrong around libramp.so on real mounts (bad_user.c): receivers that wait in vain, meet or die; fork and exec; another
-# version; the daemon that is killed under every call.
+# version; a table that can't be read; the daemon that is killed under every call.
 . tests/lib/cluster.sh
 cluster_start -n 3 -c 256M
 bad=$build/tests/bad_user
@@ -123,6 +123,28 @@ in_its_place() {
 in_its_place version version "$mnt/a" b "speaks another version"
 echo "a daemon that hangs up six times without a word is asked again, after a rest; one that always does is of an older version"
 in_its_place older listen "$mnt/a" b "$scratch/asked.older"
+
+echo "a segment is found by its number while it is renamed again and again"
+user renamed "$mnt/a"
+
+echo "the table of segments is torn; a long state; an address that begins with here"
+mkfifo "$scratch/lines.table"
+sed '$d' "$mnt/a/.ramp/segments" >"$scratch/segments"
+sed 's/stable/writes closed, 12345678901234567890 bytes left/' "$mnt/a/.ramp/segments" >"$scratch/segments.long"
+sed 's/ [^ ]*\(:[0-9]* .* here\)/ here.example\1/' "$mnt/a/.ramp/nodes" >"$scratch/nodes"
+grep -q " here.example:" "$scratch/nodes"
+unshare -m timeout -k 5 60 "$bad" table "$mnt/a" <"$scratch/lines.table" >"$scratch/said" 2>"$scratch/err" &
+program=$!
+exec 7>"$scratch/lines.table"
+within 20 grep -q open "$scratch/said"
+nsenter -m -t $program mount --bind "$scratch/segments" "$mnt/a/.ramp/segments"
+echo >&7
+within 20 grep -q torn "$scratch/said" || fail "table: $(cat "$scratch/err")"
+cp "$scratch/segments.long" "$scratch/segments"
+nsenter -m -t $program mount --bind "$scratch/nodes" "$mnt/a/.ramp/nodes"
+echo >&7
+exec 7>&-
+wait $program || fail "table: $(cat "$scratch/err")"
 
 echo "moved back by its receiver before its arrival is committed: the leader is stopped, and the others need a new one"
 leader=$(sed -n 's/^leader: //p' "$mnt/a/.ramp/status")

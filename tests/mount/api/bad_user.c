@@ -21,6 +21,11 @@
  *		says "open"; after a line of its input it can watch, and the second time not: the daemon
  *		is of an older version, and moves nothing to the node. The file ASKED has a line for each
  *		connection to that daemon
+ *	bad_user table MOUNT
+ *		says "open": after a line of its input the table of segments is torn; then "torn": the table
+ *		shows a long state, and the address of this node begins with "here"
+ *	bad_user renamed MOUNT
+ *		finds a segment by its number while another thread renames it
  *	bad_user version MOUNT NODE WORDS
  *		every call that asks the daemon is refused with these words
  *
@@ -407,6 +412,68 @@ static void back(const char *mount, const char *pattern, const char *node)
 	ramp_close(ramp);
 }
 
+/* ---- the table of segments ------------------------------------------------------------------- */
+
+static void table(const char *mount)
+{
+	struct ramp_segment *s, *got;
+	struct ramp_cluster *again;
+	struct ramp_info info;
+	char none[] = "none";
+
+	CHECK(ramp_open(mount, &ramp) == 0);
+	CHECK(ramp_get(ramp, "old", 0, &s) == 0);
+	say_and_wait("open");
+	CHECK(ramp_stat(s, &info) == -EIO && ramp_error()[0]);
+	CHECK(ramp_get_id(ramp, ramp_id(s), 0, &got) == -EIO && !got);
+	CHECK(ramp_get(ramp, none, 0, &got) == -EIO && !got);
+	CHECK(ramp_list(ramp, NULL, is_named, none) == -EIO);
+	say_and_wait("torn");
+	CHECK(ramp_stat(s, &info) == 0 && info.id == ramp_id(s));
+	CHECK(strcmp(info.state, "writes closed") == 0);
+	CHECK(ramp_open(mount, &again) == 0);
+	CHECK(strcmp(ramp_node(again), ramp_node(ramp)) == 0);
+	ramp_close(again);
+	ramp_put(s);
+	ramp_close(ramp);
+}
+
+static _Atomic bool renamed_enough;
+
+static void *renames(void *dir)
+{
+	char from[512], to[512];
+
+	for (int i = 0; !atomic_load(&renamed_enough); i++) {
+		snprintf(from, sizeof(from), "%s/renamed%d", (char *)dir, i % 2);
+		snprintf(to, sizeof(to), "%s/renamed%d", (char *)dir, 1 - i % 2);
+		CHECK(rename(from, to) == 0);
+	}
+	return NULL;
+}
+
+static void renamed(const char *mount)
+{
+	struct ramp_alloc what = {.name = "renamed0", .size = MIB};
+	struct ramp_segment *s, *got;
+	pthread_t thread;
+	char dir[256];
+
+	CHECK(ramp_open(mount, &ramp) == 0 && ramp_alloc(ramp, &what, &s) == 0);
+	snprintf(dir, sizeof(dir), "%s/%s", mount, ramp_node(ramp));
+	CHECK(pthread_create(&thread, NULL, renames, dir) == 0);
+	for (int i = 0; i < 300; i++) {
+		CHECK(ramp_get_id(ramp, ramp_id(s), 0, &got) == 0);
+		CHECK(ramp_data(got) == ramp_data(s));
+		ramp_put(got);
+	}
+	atomic_store(&renamed_enough, true);
+	pthread_join(thread, NULL);
+	ramp_put(s);
+	CHECK(ramp_free(ramp, NULL, "renamed0") == 0 || ramp_free(ramp, NULL, "renamed1") == 0);
+	ramp_close(ramp);
+}
+
 /* ---- another version ------------------------------------------------------------------------- */
 
 static void version(const char *mount, const char *node, const char *said)
@@ -503,6 +570,10 @@ int main(int argc, char **argv)
 		twins(argv[2]);
 	else if (argc == 5 && !strcmp(argv[1], "back"))
 		back(argv[2], argv[3], argv[4]);
+	else if (argc == 3 && !strcmp(argv[1], "table"))
+		table(argv[2]);
+	else if (argc == 3 && !strcmp(argv[1], "renamed"))
+		renamed(argv[2]);
 	else if (argc == 5 && !strcmp(argv[1], "listen"))
 		listens(argv[2], argv[3], argv[4]);
 	else if (argc == 5 && !strcmp(argv[1], "version"))
