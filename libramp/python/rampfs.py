@@ -193,6 +193,11 @@ class Info(NamedTuple):
                      for value in (getattr(info, field) for field in cls._fields)))
 
 
+def _kind(number):
+    """Its name; of a later version of the library: its number, in words."""
+    return _KINDS[number] if 0 < number < len(_KINDS) else f"event {number}"
+
+
 class Event(NamedTuple):
     """What happened: kind is ARRIVED, WHOLE, LEFT, MISSED or, of a receiver with phases, COMING (ramp_receive(3)), or a
     phase of a departure (ramp_departure(3))."""
@@ -202,12 +207,14 @@ class Event(NamedTuple):
     node: str
     size: int
     lost: int
-    why: str     # FAILED
+    why: str        # FAILED
+    within_ms: int  # ASKED: how long after READY quiesced() may come
+    result: int     # FAILED: a negative errno
 
     @classmethod
     def _of(cls, event):
-        return cls(_KINDS[event.kind], event.id, _os.fsdecode(event.name), _os.fsdecode(event.node), event.size,
-                   event.lost, event.why.decode(errors="replace"))
+        return cls(_kind(event.kind), event.id, _os.fsdecode(event.name), _os.fsdecode(event.node), event.size,
+                   event.lost, event.why.decode(errors="replace"), event.within_ms, event.result)
 
 
 class LastMove(NamedTuple):
@@ -246,8 +253,8 @@ class _Mapping:
 class Segment:
     """A segment that is mapped in this process."""
 
-    def __init__(self, ramp, handle):
-        self._ramp, self._mapping = ramp, _Mapping(handle)
+    def __init__(self, ramp, handle, read_only=False):
+        self._ramp, self._mapping, self._read_only = ramp, _Mapping(handle), read_only
         self.id, self.extent, self.addr = _lib.ramp_id(handle), _lib.ramp_extent(handle), _lib.ramp_data(handle)
 
     @property
@@ -284,10 +291,11 @@ class Segment:
         return self.stat().name
 
     def view(self):
-        """Its bytes, to read and write."""
+        """Its bytes, to read and write; of a segment that is mapped read-only, to read."""
         memory = (_c.c_char * self.size).from_address(self.addr)
         memory.mapping = self._mapping  # a memoryview keeps its object
-        return memoryview(memory).cast("B")
+        view = memoryview(memory).cast("B")
+        return view.toreadonly() if self._read_only else view
 
     def array(self, dtype="uint8", shape=None, offset=0):
         """A numpy array over its bytes from `offset` on; shape None: as many as there are."""
@@ -363,10 +371,11 @@ class Segment:
 
 
 class Move:
-    """A move under way: wait() for its end, `await` it, or take its progress by next()."""
+    """A move under way: wait() for its end, `await` it, or take its progress by next(). One that nothing refers to any
+    more is waited for: keep it, or cancel() it, where that must not block."""
 
     def __init__(self, ramp, handle):
-        self._ramp, self._handle, self._ended = ramp, handle, False
+        self._ramp, self._handle, self._ended, self._error = ramp, handle, False, None
 
     def next(self, timeout=None):
         """(pages that have come, of how many, the state's name); None: it has ended; TimeoutError."""
@@ -386,7 +395,12 @@ class Move:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._ended = True
-            _check(_lib.ramp_move_end(handle))
+            try:
+                _check(_lib.ramp_move_end(handle))
+            except Error as error:
+                self._error = error
+        if self._error:
+            raise self._error
 
     def __await__(self):
         while not self._ended:
@@ -402,14 +416,30 @@ class Move:
             end(self._handle)
 
 
+_waiting = {}  # (an event loop, a descriptor): the futures of those that wait for it
+
+
 async def _readable(fd):
+    """Waits until it is readable. Several may wait: a loop has one callback for a descriptor, which wakes all."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    waiting = _waiting.setdefault((loop, fd), [])
+    if not waiting:
+        loop.add_reader(fd, _wake, waiting)
+    waiting.append(ready)
     try:
         await ready
     finally:
-        loop.remove_reader(fd)
+        waiting.remove(ready)
+        if not waiting:
+            loop.remove_reader(fd)
+            del _waiting[loop, fd]
+
+
+def _wake(waiting):
+    for ready in waiting:
+        if not ready.done():
+            ready.set_result(None)
 
 
 class Watch:
@@ -437,7 +467,7 @@ class Watch:
         """The next segment that arrives, mapped; TimeoutError where there is none in `timeout` seconds."""
         out = _P()
         _check(_lib.ramp_receive(self._open(), -1 if timeout is None else int(timeout * 1000), int(read_only), out))
-        return Segment(self._ramp, out.value)
+        return Segment(self._ramp, out.value, read_only)
 
     def quiesced(self, id):
         """Answers ASKED for the segment of that number: it may leave. Error with EAGAIN: a call of its heap has
@@ -516,7 +546,7 @@ class Ramp:
             _check(_lib.ramp_get_id(self._open(), name, int(read_only), out))
         else:
             _check(_lib.ramp_get(self._open(), _encode(name), int(read_only), out))
-        return Segment(self, out.value)
+        return Segment(self, out.value, read_only)
 
     def free(self, name, node=None):
         """Removes a segment of this node, or of another one."""

@@ -37,6 +37,10 @@ def life(a):
     segment.resize(4 << 20)
     assert segment.size == 4 << 20 and len(segment.view()) == 4 << 20 and len(view) == 3 << 20
     assert a.get("s").addr == segment.addr == a.get(segment.id, read_only=True).addr
+    reader = a.get("s", read_only=True)
+    assert reader.view().readonly and not reader.array().flags.writeable and not view.readonly
+    assert reader.view()[8:10] == view[8:10]
+    reader.close()
     info = segment.stat()
     assert info.name == segment.name == "s" and info.node == "a" and info.state == "stable" and info.target == ""
     assert [s.name for s in a.segments("a")] == ["s"] and not a.segments("b")
@@ -227,6 +231,7 @@ async def events(a, b):
     assert at_a_seen == [("left", "told", "b")], at_a_seen
     assert at_b_seen == [("coming", "told", "a"), ("arrived", "told", "a"), ("whole", "told", "a")], at_b_seen
     assert ticks > 1
+    assert rampfs._kind(2) == rampfs.WHOLE and rampfs._kind(99) == "event 99"
     for call in at_b.next, at_b.receive, at_b.fileno, lambda: at_b.quiesced(1):
         try:
             call()
@@ -234,6 +239,29 @@ async def events(a, b):
         except ValueError:
             pass
     a.free("told", node="b")
+
+
+async def many_wait(a, b):
+    """Each of several that wait for one watch, or for one move, is woken."""
+    with a.events("twice*", asked=True) as watch:
+        async def one():
+            async for event in watch:
+                return event
+        waiting = [asyncio.create_task(one()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        segment = a.alloc("twice", 4096)
+        move = a.move(segment, "b")
+        seen = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        asked = [event for event in seen if event.kind == rampfs.ASKED]
+        assert len(seen) == 2 and len(asked) == 1 and asked[0].within_ms == 1000 and asked[0].result == 0, seen
+        watch.quiesced(segment.id)
+        await asyncio.wait_for(asyncio.gather(move_ends(move), move_ends(move)), 20)
+        del segment
+    a.free("twice", node="b")
+
+
+async def move_ends(move):
+    await move
 
 
 def main():
@@ -246,6 +274,7 @@ def main():
         in_steps(a, b)
         on_demand(a, b)
         asyncio.run(events(a, b))
+        asyncio.run(many_wait(a, b))
         deadline = time.monotonic() + 20
         while a.segments() and time.monotonic() < deadline:
             time.sleep(0.05)
