@@ -362,7 +362,7 @@ template <typename T> class container
 	/* The hand-over in two steps, of an object that is connected in mode RAMP_PRECOPY. finish_write() waits until the node has read
 	   ahead; from its return on nothing changes the object, and it is read through what is returned. finish_read() waits until
 	   the node has all of it, and moves it as transfer() does. The heap is closed between them. Where one of them fails the object
-	   is as it was, connected to no node. The forms with try wait for neither: nullptr, false: not yet. */
+	   is as it was, connected to no node; finish_write() after prepare() is EBUSY, and changes nothing. The forms with try wait for neither: nullptr, false: not yet. */
 	const T &finish_write()
 	{
 		return *finish_write_by(ramp_finish_write);
@@ -490,16 +490,24 @@ template <typename T> class container
 		must_be_here();
 		if (m_options.debug && m_heap)
 			check();
+		bool closed_before = !m_heap;
 		close_heap();
 		int rc = call(m_segment.get());
 		failure failed(-rc, ramp_error());
 
 		if (!rc)
 			return m_object;
-		reopen();
+		/* A store into what is still closed would wait for the hand-over. */
+		if (!(closed_before && rc == -EBUSY && is_prepared()))
+			reopen();
 		if (rc != -EAGAIN)
 			throw failed;
 		return nullptr;
+	}
+	/* Whether the refusal was for that: else it is connected no more. */
+	bool is_prepared() const noexcept
+	{
+		return ramp_extend(m_segment.get(), 0) == -EBUSY;
 	}
 	bool finish_read_by(int (*call)(ramp_segment *))
 	{

@@ -94,6 +94,8 @@ static void in_two_steps(words_box &c)
 	c.connect("b", RAMP_PRECOPY);
 	must(code_of<ramp::failure>([&] { c.finish_read(); }) == EINVAL && c.heap());
 	must(c.finish_write().size() == 5999 && !c.heap());
+	c.prepare();
+	must(code_of<ramp::failure>([&] { c.finish_write(); }) == EBUSY && !c.heap());
 	c.abort();
 	fill(c, 6000, 6500);
 	c.connect("b", RAMP_PRECOPY);
