@@ -59,7 +59,7 @@ static void end_file(struct batch *b, struct batch_file *file)
 }
 
 /* Ends a file, and hands its status out. */
-static void end_with(struct batch *b, struct batch_file *file, int status)
+static void batch_end(struct batch *b, struct batch_file *file, int status)
 {
 	end_file(b, file);
 	b->ops->add(status);
@@ -94,8 +94,8 @@ static void take_verdict(struct batch *b, const struct session_msg *verdict)
 
 	for (; file < b->files + b->n && file->segment == verdict->segment; file++)
 		if (!is_over(file))
-			end_with(b, file,
-				 b->ops->report(file->name, b->o, verdict, clock_s() - b->began));
+			batch_end(b, file,
+				  b->ops->report(file->name, b->o, verdict, clock_s() - b->began));
 }
 
 /* ---- one daemon ----------------------------------------------------------------------------- */
@@ -201,11 +201,11 @@ static void end_rest(struct batch *b, int rc)
 			continue;
 		if (b->ops->interrupts() == 1 &&
 		    !b->ops->see_where(file->name, b->o, file->segment, &answer)) {
-			end_with(b, file, b->ops->report(file->name, b->o, &answer, 0));
+			batch_end(b, file, b->ops->report(file->name, b->o, &answer, 0));
 			continue;
 		}
 		b->ops->complain(file->name, why);
-		end_with(b, file, not_begun ? b->ops->status_failed : b->ops->status_unknown);
+		batch_end(b, file, not_begun ? b->ops->status_failed : b->ops->status_unknown);
 	}
 }
 
@@ -219,7 +219,7 @@ static void one_by_one(struct batch *b)
 			end_file(b, file);
 			b->ops->add_not_tried();
 		} else {
-			end_with(b, file, b->ops->one(file->name, b->o));
+			batch_end(b, file, b->ops->one(file->name, b->o));
 		}
 	}
 }
