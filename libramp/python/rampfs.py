@@ -329,13 +329,14 @@ class Segment:
         """Gives up all pages that have not come: they are lost (a touch ends Python), or zeros. Frees the source."""
         _check(_lib.ramp_give_up_rest(self._handle, int(zeros)))
 
-    def migrate(self, node, mode=AS_SET, new_name=None, wait_whole=False):
+    def migrate(self, node, mode=AS_SET, new_name=None, wait_whole=False, max_rounds=0):
         """Moves it; returns when the node owns it (wait_whole: has every page)."""
-        self._ramp.move(self, node, mode, new_name, wait_whole).wait()
+        self._ramp.move(self, node, mode, new_name, wait_whole, max_rounds=max_rounds).wait()
 
-    def connect(self, node, mode=LAZY, new_name=None, wait_whole=False):
+    def connect(self, node, mode=LAZY, new_name=None, wait_whole=False, max_rounds=0):
         """Has the node take room and get ready while the segment is in use here; for 30 s (ramp_connect(3))."""
-        _check(_lib.ramp_connect(self._handle, _encode(node), _MoveOptions(mode, _encode(new_name), int(wait_whole), 0)))
+        _check(_lib.ramp_connect(self._handle, _encode(node), _MoveOptions(mode, _encode(new_name), int(wait_whole), 0,
+                                                                                       max_rounds)))
 
     def extend(self, seconds):
         """Keeps it connected for that long from now on; returns for how many seconds that is."""

@@ -112,7 +112,8 @@ def in_steps(a, b):
                 segment.transfer()
                 continue
             watch = a.events(id=segment.id, phases=True)
-            segment.connect("b", mode=rampfs.PRECOPY, new_name=name + "b")
+            refused(errno.EINVAL, segment.connect, "b", max_rounds=101)
+            segment.connect("b", mode=rampfs.PRECOPY, new_name=name + "b", max_rounds=1)
             refused(errno.EINVAL, segment.finish_read)
             segment.try_finish_write()  # asks for the rounds
             segment.array("uint64")[0] = 4711
