@@ -36,6 +36,10 @@ for _ in 1 2 3; do
 	long "names-$seed" tests/mount/ops/names.sh --storm "$(of 900)" --ops "$(of 1000000)" --seed $seed
 	long "crew-$seed" tests/mount/programs/crew.sh --seconds "$(of 900)" --seed $seed
 	long "crew_kills-$seed" tests/mount/programs/crew.sh --seconds "$(of 900)" --kills 0.7 --seed $seed
+	for pages in small huge mixed; do
+		long "oracle_$pages-$seed" env ORACLE_IO=1 "ORACLE_MODES=precopy precopy auto lazy copy demand" ORACLE_PREFILL=b \
+			tests/mount/moves/oracle.sh --seed $seed 64 6 "$(of 2000)" $pages
+	done
 	long "chaos_kills-$seed" tests/chaos/kills.sh $seed "$(of 3000)" "$(of 100)"
 	long "chaos_partition-$seed" tests/chaos/partition.sh $seed "$(of 100)"
 	long "chaos_restarts-$seed" tests/chaos/restarts.sh $seed "$(of 800)" "$(of 100)"

@@ -9,8 +9,12 @@ rampfs_script_test(NAME batch COMMAND tests/mount/moves/batch.sh TIMEOUT 300)
 rampfs_script_test(NAME oracle_small COMMAND tests/mount/moves/oracle.sh 1 6 300 TIMEOUT 600)
 rampfs_script_test(NAME oracle_pages COMMAND tests/mount/moves/oracle.sh 16 6 100 small TIMEOUT 600)
 rampfs_script_test(NAME oracle_mixed COMMAND tests/mount/moves/oracle.sh 16 6 100 mixed TIMEOUT 600)
-rampfs_script_test(NAME oracle_modes COMMAND env "ORACLE_MODES=precopy precopy auto lazy copy demand" ORACLE_PREFILL=b
-  tests/mount/moves/oracle.sh 16 4 60 mixed TIMEOUT 600)
+# In all modes, and one thread stores by pwrite(2).
+set(oracle_modes env ORACLE_IO=1 "ORACLE_MODES=precopy precopy auto lazy copy demand")
+rampfs_script_test(NAME oracle_modes_small COMMAND ${oracle_modes} tests/mount/moves/oracle.sh --seed 1 16 4 100 small TIMEOUT 600)
+rampfs_script_test(NAME oracle_modes_huge COMMAND ${oracle_modes} tests/mount/moves/oracle.sh --seed 2 64 4 60 huge TIMEOUT 600)
+rampfs_script_test(NAME oracle_modes_mixed COMMAND ${oracle_modes} ORACLE_PREFILL=b
+  tests/mount/moves/oracle.sh --seed 3 16 4 100 mixed TIMEOUT 600)
 rampfs_script_test(NAME precopy COMMAND tests/mount/moves/precopy.sh TIMEOUT 400)
 rampfs_script_test(NAME stretches_move COMMAND tests/mount/moves/stretches.sh TIMEOUT 200)
 rampfs_script_test(NAME prefill COMMAND tests/mount/moves/prefill.sh TIMEOUT 300)

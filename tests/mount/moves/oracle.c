@@ -2,7 +2,7 @@
  * The oracle: live writers on two nodes, a segment that moves to and fro while they store, and
  * an account of every store.
  *
- *	rampfs-run oracle MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small|mixed]
+ *	rampfs-run oracle [--seed N] MOUNT_A DIR_A MOUNT_B DIR_B MEBIBYTES THREADS ROUNDS [small|huge|mixed]
  *
  * One process on each node keeps the segment mapped for the whole run; with `mixed` two, which share the
  * threads, and have it mapped by small and huge pages, 2 MiB by turns. In each round the threads of
@@ -11,9 +11,13 @@
  * before its first store, compares every byte: a counter is its mirror or its mirror plus one (the
  * store was made, the mirror's was not); every other byte of the page is as it was made.
  *
+ * The pages are those of a span, drawn for each round: a few, a sixteenth of the segment, or all of it; seldom one
+ * beside it. So most pages are clean in most rounds, and one whose store a pre-copy has missed is seen.
+ *
  * ORACLE_MIGRATE names rampfs-migrate, ORACLE_MODES its modes, "lazy precopy": each move takes one of
- * them at random. Without them moves are renames. ORACLE_PREFILL: a node that is kept near, so that moves to it
- * continue what they find of that.
+ * them at random. Without them moves are renames. A run whose pre-copies all leave every page fails.
+ * ORACLE_PREFILL: a node that is kept near, so that moves to it continue what they find of that.
+ * ORACLE_IO: the first thread of each side stores by pwrite(2) instead, through the mount.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +41,8 @@
 
 #define PAGE	    4096u
 #define THREADS_MAX 16u
+#define MODES_MAX   8u
+#define FEW	    8u /* pages of the smallest span */
 
 struct shared {
 	atomic_int round;   /* whose turn it is: side = round % 2; -1: quit */
@@ -45,13 +51,24 @@ struct shared {
 	atomic_int failed;
 	atomic_int ready[2];	    /* processes of that side that have begun */
 	atomic_ullong stores, late; /* late: counters that were their mirror plus one */
+	atomic_ullong io;	    /* those of the stores that were pwrite(2)'s */
+	uint64_t first, span;	    /* pages that this round stores into; they may go round */
 	uint64_t mirror[];	    /* [page][thread] */
 };
 
 static struct shared *shared;
 static unsigned threads, rounds, moved, refused, processes = 1;
-static uint64_t pages;
-static unsigned by_mode[8];
+static uint64_t pages, seed = 1;
+/* Moves by rampfs-migrate. `left`: pages that came after the hand-over, in the moves of which that is `told`. */
+static struct mode {
+	const char *name;
+	unsigned moves, told;
+	uint64_t left, least;
+} modes[MODES_MAX];
+static struct mode *drawn[MODES_MAX]; /* ORACLE_MODES, which may name one twice */
+static unsigned n_drawn;
+static const char *tool = "/usr/bin/false"; /* ORACLE_MIGRATE */
+static struct mode *moved_by;		    /* the move before */
 static uint8_t *segment;
 static __thread sigjmp_buf on_gone;
 static __thread volatile sig_atomic_t armed;
@@ -155,18 +172,28 @@ static void while_it_is(atomic_int *what, int value)
 
 struct writer {
 	unsigned thread, side;
+	const char *path; /* NULL: it stores into memory */
 };
+
+/* Returns the page of the next store: one in 262,144 is anywhere. */
+static uint64_t next_page(uint64_t *random)
+{
+	uint64_t x = *random;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	*random = x;
+	if (x >> 46 == 0)
+		return x % pages;
+	return (shared->first + x % shared->span) % pages;
+}
 
 static void write_until_gone(unsigned t, uint64_t *random)
 {
 	for (;;) {
-		uint64_t x = *random, page;
+		uint64_t page = next_page(random);
 
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		*random = x;
-		page = x % pages;
 		armed = 1;
 		(*counter(page, t))++;
 		atomic_signal_fence(memory_order_seq_cst);
@@ -176,10 +203,36 @@ static void write_until_gone(unsigned t, uint64_t *random)
 	}
 }
 
+/* The same by pwrite(2): it is all there, or not at all. */
+static void pwrite_until_gone(unsigned t, uint64_t *random, const char *path)
+{
+	int fd = open(path, O_RDWR), error = errno;
+
+	while (fd >= 0) {
+		uint64_t page = next_page(random), *mirror = &shared->mirror[page * threads + t];
+		uint64_t count = *mirror + 1;
+		ssize_t n =
+			pwrite(fd, &count, sizeof(count), (off_t)(page * PAGE + UINT64_C(64) * t));
+
+		error = errno;
+		if (n != sizeof(count))
+			break;
+		*mirror = count;
+		shared->stores++;
+		shared->io++;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (error != EREMOTE && error != ENOENT) {
+		printf("pwrite: %s\n", strerror(error));
+		shared->failed = 1;
+	}
+}
+
 static void *writer(void *arg)
 {
 	struct writer *w = arg;
-	uint64_t random = 88172645463325252u + w->thread * 7919 + w->side;
+	uint64_t random = 88172645463325252u + w->thread * 7919 + w->side + seed * 15485863;
 	volatile int done = -1;
 
 	while (shared->round >= 0) {
@@ -189,7 +242,9 @@ static void *writer(void *arg)
 			while_it_is(&shared->checked, round);
 			continue;
 		}
-		if (!sigsetjmp(on_gone, 1))
+		if (w->path)
+			pwrite_until_gone(w->thread, &random, w->path);
+		else if (!sigsetjmp(on_gone, 1))
 			write_until_gone(w->thread, &random);
 		armed = 0;
 		done = round;
@@ -242,6 +297,8 @@ static int side_main(unsigned side, unsigned which, const char *path)
 				fill();
 			for (unsigned t = from; t < to; t++) {
 				writers[t] = (struct writer){.thread = t, .side = side};
+				if (t == 0 && getenv("ORACLE_IO"))
+					writers[t].path = path;
 				pthread_create(&ids[t], NULL, writer, &writers[t]);
 			}
 		}
@@ -331,17 +388,77 @@ static void await_prefill(const char *path, const char *node, bool all)
 	}
 }
 
+static void read_modes(const char *text)
+{
+	static char copy[256];
+	char *words = text ? copy : NULL, *name;
+
+	snprintf(copy, sizeof(copy), "%s", text ? text : "");
+	while (n_drawn < MODES_MAX && (name = strsep(&words, " "))) {
+		struct mode *m = modes;
+
+		while (m->name && strcmp(m->name, name) != 0)
+			m++;
+		if (!m->name)
+			*m = (struct mode){.name = name, .least = UINT64_MAX};
+		drawn[n_drawn++] = m;
+	}
+}
+
+/* Adds up which pages came after the hand-over. All of them have been loaded at the target, so that its pull ends. */
+static void add_left(const char *path, const char *node)
+{
+	char words[1024], to[64], *demand, *prefetch;
+	uint64_t left;
+	ssize_t n;
+
+	snprintf(to, sizeof(to), " to=%s ", node);
+	for (int i = 0; moved_by && i < 200; i++) {
+		n = getxattr(path, "user.ramp.last_move", words, sizeof(words) - 1);
+		words[n > 0 ? n : 0] = 0;
+		demand = strstr(words, " demand_pages=");
+		prefetch = strstr(words, " prefetch_pages=");
+		if (strstr(words, to) && demand && prefetch) {
+			left = strtoull(strchr(demand, '=') + 1, NULL, 10) +
+			       strtoull(strchr(prefetch, '=') + 1, NULL, 10);
+			moved_by->told++;
+			moved_by->left += left;
+			if (left < moved_by->least)
+				moved_by->least = left;
+			break;
+		}
+		nap(5000);
+	}
+	moved_by = NULL;
+}
+
+/* Returns whether something is wrong. */
+static int report_modes(void)
+{
+	int rc = 0;
+
+	for (struct mode *m = modes; m < modes + MODES_MAX; m++) {
+		uint64_t all = pages * m->told;
+
+		if (!all)
+			continue;
+		printf("mode %s: %u moves, which left %llu pages of %llu, the best %llu\n", m->name,
+		       m->moves, (unsigned long long)m->left, (unsigned long long)all,
+		       (unsigned long long)m->least);
+		if (strcmp(m->name, "precopy") == 0 && m->least >= pages) {
+			printf("every pre-copy left all pages\n");
+			rc = 1;
+		}
+	}
+	return rc;
+}
+
 /* The same by rampfs-migrate, in one of the modes. */
 static int migrate(unsigned round, uint64_t random, const char *from, const char *to,
 		   const char *node)
 {
-	char modes[128], *left = modes, *all[8], *mode;
-	unsigned count = 0;
+	struct mode *mode = drawn[random % n_drawn];
 
-	snprintf(modes, sizeof(modes), "%s", getenv("ORACLE_MODES"));
-	while (count < 8 && (mode = strsep(&left, " ")))
-		all[count++] = mode;
-	mode = all[random % count];
 	await_prefill(from, node, random >> 16 & 1);
 	for (int i = 0; i < 600; i++) {
 		int status = 1;
@@ -349,12 +466,12 @@ static int migrate(unsigned round, uint64_t random, const char *from, const char
 
 		if (child == 0) {
 			unsetenv("LD_PRELOAD"); /* the shim is for programs that map segments */
-			execl(getenv("ORACLE_MIGRATE"), "rampfs-migrate", "--mode", mode, from,
-			      node, NULL);
+			execl(tool, "rampfs-migrate", "--mode", mode->name, from, node, NULL);
 			_exit(127);
 		}
 		if (waitpid(child, &status, 0) == child && status == 0) {
-			by_mode[random % count]++;
+			mode->moves++;
+			moved_by = mode;
 			return 0;
 		}
 		if (access(to, F_OK) == 0)
@@ -366,22 +483,34 @@ static int migrate(unsigned round, uint64_t random, const char *from, const char
 	return 1;
 }
 
-static int move_to_and_fro(char paths[2][600], char *const nodes[2])
+static void draw_span(uint64_t random)
 {
-	uint64_t random = 1;
+	const uint64_t spans[] = {FEW, pages / 16, pages};
+
+	shared->span = spans[random % 3];
+	shared->first = (random >> 8) % pages;
+}
+
+/* `own`: as each side sees it. */
+static int move_to_and_fro(char paths[2][600], char own[2][600], char *const nodes[2])
+{
+	uint64_t random = seed;
 
 	for (unsigned r = 0; r < rounds; r++) {
 		unsigned side = r % 2;
 
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		draw_span(random >> 33);
 		shared->stopped = 0;
 		set(&shared->round, (int)r);
 		if (!await(&shared->checked, (int)r))
 			return 1;
+		add_left(own[side], nodes[side]);
 		random = random * 6364136223846793005u + 1442695040888963407u;
 		nap((long)(random >> 40) % 20000);
-		if (getenv("ORACLE_MODES") ? migrate(r, random >> 33, paths[side], paths[1 - side],
-						     nodes[1 - side])
-					   : move(r, paths[side], paths[1 - side]))
+		if (n_drawn ? migrate(r, random >> 33, paths[side], paths[1 - side],
+				      nodes[1 - side])
+			    : move(r, paths[side], paths[1 - side]))
 			return 1;
 		moved++;
 		if (!await(&shared->stopped, (int)threads)) {
@@ -393,18 +522,56 @@ static int move_to_and_fro(char paths[2][600], char *const nodes[2])
 	return 0;
 }
 
+static int make(const char *path, const char *of_pages)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0 ||
+	    (of_pages && fsetxattr(fd, "user.ramp.pages", of_pages, strlen(of_pages), 0) < 0) ||
+	    keep_near(fd, getenv("ORACLE_PREFILL"))) {
+		perror(path);
+		return 1;
+	}
+	close(fd);
+	return 0;
+}
+
+/* `failed`: they may hang. Returns whether one has not ended well. */
+static int end_children(const pid_t *children, unsigned count, int failed)
+{
+	int status, rc = 0;
+
+	for (unsigned s = 0; s < count; s++) {
+		for (int i = 0; failed && i < 50 && waitpid(children[s], &status, WNOHANG) == 0;
+		     i++)
+			nap(100000);
+		if (failed)
+			kill(children[s], SIGKILL);
+		if (waitpid(children[s], &status, 0) > 0 && status) {
+			printf("side %u ended with status %x\n", s % 2, (unsigned)status);
+			rc = 1;
+		}
+	}
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	/* Each end has its own mount; renames go through the first one, or with `own` through the owner's. */
 	char paths[2][600], own[2][600];
 	pid_t children[4];
 	unsigned count;
-	int fd, status, rc;
+	int rc;
 
 	setlinebuf(stdout);
+	if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
+		seed = strtoull(argv[2], NULL, 10);
+		argv += 2;
+		argc -= 2;
+	}
 	if (argc != 8 && argc != 9) {
-		fprintf(stderr, "Usage: oracle MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS ROUNDS "
-				"[small|mixed]\n");
+		fprintf(stderr, "Usage: oracle [--seed N] MOUNT_A DIR_A MOUNT_B DIR_B MIB THREADS "
+				"ROUNDS [small|huge|mixed]\n");
 		return 2;
 	}
 	for (int s = 0; s < 2; s++) {
@@ -420,41 +587,32 @@ int main(int argc, char **argv)
 		processes = 2;
 		argc = 8;
 	}
+	read_modes(getenv("ORACLE_MODES"));
+	if (getenv("ORACLE_MIGRATE"))
+		tool = getenv("ORACLE_MIGRATE");
 	shared = mmap(NULL, sizeof(*shared) + pages * threads * 8, PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shared->checked = -1; /* round 0 begins at once */
-	fd = open(own[0], O_RDWR | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)(pages * PAGE)) < 0 ||
-	    (argc == 9 && fsetxattr(fd, "user.ramp.pages", argv[8], strlen(argv[8]), 0) < 0) ||
-	    keep_near(fd, getenv("ORACLE_PREFILL"))) {
-		perror(own[0]);
+	if (make(own[0], argc == 9 ? argv[8] : NULL))
 		return 1;
-	}
-	close(fd);
 	for (count = 0; count < 2 * processes; count++) {
 		children[count] = fork();
 		if (children[count] == 0)
 			_exit(side_main(count % 2, count / 2, own[count % 2]));
 	}
-	rc = move_to_and_fro(paths, (char *const[]){argv[2], argv[4]});
+	rc = move_to_and_fro(paths, own, (char *const[]){argv[2], argv[4]});
 	set(&shared->round, -1);
 	wake(&shared->checked); /* the writers sleep on it */
-	for (unsigned s = 0; s < count; s++) {
-		for (int i = 0; rc && i < 50 && waitpid(children[s], &status, WNOHANG) == 0; i++)
-			nap(100000);
-		if (rc)
-			kill(children[s], SIGKILL);
-		if (waitpid(children[s], &status, 0) > 0 && status) {
-			printf("side %u ended with status %x\n", s % 2, (unsigned)status);
-			rc = 1;
-		}
-	}
-	printf("%u moves (%u refused), %llu stores, %llu caught between a store and its mirror\n",
-	       moved, refused, (unsigned long long)shared->stores,
+	if (end_children(children, count, rc))
+		rc = 1;
+	printf("seed %llu: %u moves (%u refused), %llu stores, %llu caught between a store and its "
+	       "mirror\n",
+	       (unsigned long long)seed, moved, refused, (unsigned long long)shared->stores,
 	       (unsigned long long)shared->late);
-	for (unsigned i = 0; getenv("ORACLE_MODES") && i < 8; i++)
-		if (by_mode[i])
-			printf("mode %u: %u moves\n", i, by_mode[i]);
+	if (getenv("ORACLE_IO"))
+		printf("%llu of the stores by pwrite\n", (unsigned long long)shared->io);
+	if (report_modes() || (getenv("ORACLE_IO") && !shared->io))
+		rc = 1;
 	unlink(paths[rounds % 2]);
 	return rc || shared->failed;
 }
