@@ -95,6 +95,26 @@ START_TEST(what_is_given_up_is_zeros_where_the_program_says_so)
 }
 END_TEST
 
+/* The pages have bytes of before a pre-copy's last round. */
+START_TEST(what_is_given_up_shows_no_old_bytes)
+{
+	world_open(&w, MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	memory_fill(w.t_seg, 0xdd, 0, MIB);
+	pages_note_old(w.t_seg);
+	world_attach(&w);
+	world_begin(&w, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	ck_assert_uint_eq(give_up(_i), 255);
+	for (uint64_t page = 1; page < MIB / PAGE; page++) {
+		ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE), _i ? 0 : -1);
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, page, 1), _i ? 0 : -EIO);
+	}
+	world_close(&w);
+}
+END_TEST
+
 /* The next daemon finds it beside the bytes; the source would still serve it. */
 START_TEST(what_is_given_up_is_not_pulled_again)
 {
@@ -198,6 +218,7 @@ static Suite *suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, what_is_given_up_is_lost);
 	tcase_add_test(c, what_is_given_up_is_zeros_where_the_program_says_so);
+	tcase_add_loop_test(c, what_is_given_up_shows_no_old_bytes, 0, 2);
 	tcase_add_test(c, what_is_given_up_is_not_pulled_again);
 	tcase_add_loop_test(c, a_prefetch_is_given_up, 0, 5);
 	tcase_add_test(c, a_write_that_fails_leaves_what_was_given_up);

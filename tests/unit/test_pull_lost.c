@@ -474,6 +474,86 @@ START_TEST(a_page_that_was_told_lost_is_there_when_it_is_written_over)
 }
 END_TEST
 
+/* ---- pages with bytes of before a pre-copy's last round ---- */
+
+#define OLD 0xdd
+
+/* Every page was stored into since its round; pages 40 to 79 are holes at the source where `holes`. */
+static void take_old(bool holes)
+{
+	struct ramp_err err = {0};
+
+	world_open(&w, MIB);
+	for (uint64_t page = 0; page < MIB / PAGE; page++)
+		if (!holes || page < 40 || page >= 80)
+			world_write(&w, page);
+	world_take(&w, true);
+	ck_assert_int_eq(pages_mark_remote(w.t_seg, 0, MIB / PAGE, &err), 0);
+	memory_fill(w.t_seg, OLD, 0, MIB);
+	pages_note_old(w.t_seg);
+}
+
+static void old_pages_are_lost(void)
+{
+	ck_assert_uint_eq(pages_lost(w.t_seg), 255);
+	ck_assert_int_eq(world_load(w.t_programs.map), world_byte(0, 0));
+	for (uint64_t page = 1; page < MIB / PAGE; page++) {
+		ck_assert_int_eq(pull_want(w.t_pull, w.t_seg, page, 1), -EIO);
+		ck_assert_int_eq(world_load(w.t_programs.map + page * PAGE), -1);
+	}
+}
+
+/* The source is fenced, or its next life has come; the target has been killed before, or is afterwards. */
+START_TEST(a_page_that_is_old_is_lost_with_its_source)
+{
+	struct record owned = {.kind = RECORD_OWNED, .epoch = 4};
+	struct ramp_err err = {0};
+
+	take_old(false);
+	if (_i & 2) {
+		world_begin(&w, false);
+		world_target_restart(&w);
+	}
+	world_attach(&w);
+	world_begin(&w, false);
+	ck_assert(world_page_is(w.t_programs.map, 0));
+	if (_i & 1) {
+		world_source_stop(&w);
+		world_source_start(&w, WORLD_INCARNATION + 1);
+	} else {
+		pull_source_over(w.t_pull, 1, WORLD_INCARNATION);
+	}
+	world_wait_finished(&w);
+	old_pages_are_lost();
+	ck_assert_int_eq(record_change(w.t_seg, &owned, &err), 0);
+	world_target_restart(&w);
+	old_pages_are_lost();
+	world_close(&w);
+}
+END_TEST
+
+/* By the prefetch, by a program that touches a page in the hole, or by one that touches the page before. */
+START_TEST(a_page_that_is_old_is_zeros_where_the_source_has_a_hole)
+{
+	take_old(true);
+	world_begin(&w, false);
+	wait_until(pull_want(w.t_pull, w.t_seg, 100, 1) == 0);
+	world_target_restart(&w);
+	ck_assert_int_eq(pages_get(w.t_seg, 50), PAGE_REMOTE);
+	world_attach(&w);
+	world_begin(&w, _i == 0);
+	if (_i == 1)
+		ck_assert_int_eq(world_load(w.t_programs.map + 50 * PAGE), 0);
+	if (_i == 2)
+		ck_assert_int_eq(world_load(w.t_programs.map + 39 * PAGE), world_byte(39, 0));
+	pull_prefetch_all(w.t_pull, MEMORY_ID);
+	world_wait_finished(&w);
+	ck_assert_uint_eq(pages_lost(w.t_seg), 0);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("pull_lost");
@@ -495,6 +575,8 @@ static Suite *suite(void)
 	tcase_add_test(c, what_left_with_lost_pages_can_come_again);
 	tcase_add_test(c, lost_pages_are_lost_after_a_restart_too);
 	tcase_add_loop_test(c, a_page_that_was_told_lost_is_there_when_it_is_written_over, 0, 2);
+	tcase_add_loop_test(c, a_page_that_is_old_is_lost_with_its_source, 0, 4);
+	tcase_add_loop_test(c, a_page_that_is_old_is_zeros_where_the_source_has_a_hole, 0, 3);
 	suite_add_tcase(s, c);
 	return s;
 }
