@@ -227,6 +227,7 @@ void client_wake_all(struct client *space)
 /* ---- the world ---- */
 
 unsigned world_streams;
+uint64_t world_limit_bytes_s;
 
 uint8_t world_byte(uint64_t page, uint64_t at)
 {
@@ -432,6 +433,7 @@ static struct pull *open_pull(struct world *w, struct tp *tp, struct store *stor
 		.programs = programs,
 		.tp = tp,
 		.streams = world_streams,
+		.limit_bytes_s = world_limit_bytes_s,
 		.finished = finished,
 		.arg = w,
 	};

@@ -109,6 +109,8 @@ struct world {
 
 /* struct pull_config's `streams` of both ends, for worlds that are opened from then on. */
 extern unsigned world_streams;
+/* Its `limit_bytes_s`, the same. */
+extern uint64_t world_limit_bytes_s;
 /* Both ends, with a segment of `size` bytes at the source, all holes. */
 void world_open(struct world *w, uint64_t size);
 void world_close(struct world *w);

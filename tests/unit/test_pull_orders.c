@@ -272,7 +272,8 @@ START_TEST(pages_that_programs_need_sooner_are_asked_for_first)
 }
 END_TEST
 
-/* Two segments of one request share its limit; a page that is waited for does not count. */
+/* Two segments share the limit of their request, of their node, or of their source; a page that is waited for does
+   not count. */
 START_TEST(a_limit_holds_reads_ahead_and_no_demand)
 {
 	const uint64_t limit = 64 * MIB, burst = limit / 50 / PAGE;
@@ -280,11 +281,14 @@ START_TEST(a_limit_holds_reads_ahead_and_no_demand)
 	struct seg *segs[2];
 	uint64_t here = 0;
 
+	world_limit_bytes_s = _i == 1 ? limit : 0;
 	world_open(&w, AHEAD_MIB * MIB);
 	world_write_all(&w);
 	atomic_store(&stopped_us, __real_pull_now_us());
+	if (_i == 2)
+		pull_source_limit(w.t_pull, w.s.id, limit);
 	for (unsigned i = 0; i < 2; i++)
-		segs[i] = also_pull(i, PULL_PREFETCH, limit);
+		segs[i] = also_pull(i, PULL_PREFETCH, _i == 0 ? limit : 0);
 	for (int i = 0; i < WAIT_MS && here + HUGE_PAGES / 4 < burst; i++) {
 		usleep(1000);
 		here = 2 * page + 2 - pages_missing(segs[0]) - pages_missing(segs[1]);
@@ -749,7 +753,7 @@ static Suite *suite(void)
 
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, pages_that_programs_need_sooner_are_asked_for_first);
-	tcase_add_test(c, a_limit_holds_reads_ahead_and_no_demand);
+	tcase_add_loop_test(c, a_limit_holds_reads_ahead_and_no_demand, 0, 3);
 	tcase_add_test(c, a_source_sends_ahead_no_faster_than_its_limit);
 	tcase_add_test(c, a_page_fault_in_a_hole_that_is_being_taken_goes_on);
 	tcase_add_test(c, a_page_fault_of_what_could_not_be_asked_for_is_asked_for);

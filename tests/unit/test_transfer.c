@@ -1029,6 +1029,18 @@ START_TEST(auto_heeds_a_limit)
 }
 END_TEST
 
+/* rampfs-migrate refuses it by itself; another program that speaks the protocol need not. */
+START_TEST(a_limit_that_is_too_small_is_refused)
+{
+	ramp_segment_t id = world_segment(A, "x", 4, 0);
+
+	ck_assert_int_eq(world_limited(A, id, 1), -EINVAL);
+	ck_assert_int_eq(world_limited(A, id, (UINT64_C(1) << 20) - 1), -EINVAL);
+	ck_assert_int_eq(world_limited(A, id, UINT64_C(1) << 20), -ENOENT);
+	ck_assert_int_eq(world_limited(A, id, 0), -ENOENT);
+}
+END_TEST
+
 /* A process has pages pinned when the watch begins, when stores were counted, or after the first round. */
 START_TEST(auto_goes_lazily_where_stores_are_not_seen)
 {
@@ -1165,6 +1177,7 @@ static Suite *precopy_stories(void)
 	tcase_add_loop_test(tc, auto_looks_into_huge_pages, 0, 3);
 	tcase_add_loop_test(tc, auto_does_not_weigh_many, 0, 2);
 	tcase_add_test(tc, auto_heeds_a_limit);
+	tcase_add_test(tc, a_limit_that_is_too_small_is_refused);
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);
 	tcase_add_loop_test(tc, rounds_end_when_mv_has_no_time_for_them, 0, 2);
 	tcase_add_loop_test(tc, a_move_that_is_being_weighed_can_be_cancelled, 0, 2);

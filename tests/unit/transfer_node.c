@@ -146,18 +146,19 @@ static void look(const struct command *c, struct command_reply *reply)
 	atomic_store(&world->window_us[d.self], status.window_last_us);
 }
 
-static void reclaim_answered(int result)
+static void tool_answered_it(int result)
 {
 	struct command_reply reply = {.result = result};
 
 	send(d.sock, &reply, sizeof(reply), MSG_NOSIGNAL);
 }
 
-/* As rampfs-migrate --reclaim asks, through the tools' door. */
-static void reclaim(const struct command *c)
+/* As rampfs-migrate asks, to a node without a name, through the tools' door. */
+static void tool_asks(const struct command *c)
 {
-	static struct tool_request request = {reclaim_answered};
-	struct tool_migrate what = {.id = c->id, .mode = TOOL_RECLAIM};
+	static struct tool_request request = {tool_answered_it};
+	struct tool_migrate what = {
+		.id = c->id, .mode = c->mode, .limit_bytes_s = c->limit_bytes_s};
 
 	double_programs_tools(d.programs)->migrate(d.transfers, &request, &what);
 }
@@ -200,8 +201,8 @@ static void carry_out(void *arg)
 	case ORDER_ANSWERED:
 		double_programs_answered(order->command.id);
 		break;
-	case ORDER_RECLAIM:
-		reclaim(&order->command);
+	case ORDER_TOOL:
+		tool_asks(&order->command);
 		free(order);
 		return; /* its answer is the reply */
 	case ORDER_QUIT:

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "own_mounts.h"
+#include "transfer/tool_moves.h"
 
 struct world *world;
 
@@ -647,7 +648,19 @@ int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst)
 
 int world_reclaim(ramp_node_t node, ramp_segment_t id)
 {
-	return order(node, (struct command){.order = ORDER_RECLAIM, .id = id}).result;
+	struct command c = {.order = ORDER_TOOL, .id = id, .mode = TOOL_RECLAIM};
+
+	return order(node, c).result;
+}
+
+int world_limited(ramp_node_t node, ramp_segment_t id, uint64_t limit_bytes_s)
+{
+	struct command c = {.order = ORDER_TOOL,
+			    .id = id,
+			    .mode = TRANSFER_LAZY,
+			    .limit_bytes_s = limit_bytes_s};
+
+	return order(node, c).result;
 }
 
 void world_say_finished(ramp_node_t node, ramp_segment_t id)

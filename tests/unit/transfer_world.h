@@ -206,6 +206,8 @@ const char *world_text(int ask);
 void world_cancel(ramp_node_t node, int ask);
 int world_move(ramp_node_t node, ramp_segment_t id, ramp_node_t dst); /* the two, waiting, 10 s */
 int world_reclaim(ramp_node_t node, ramp_segment_t id);
+/* A tool's request with that limit, and no node to move it to: the answer says whether that was looked for. */
+int world_limited(ramp_node_t node, ramp_segment_t id, uint64_t limit_bytes_s);
 /* The pull says that every page is here, which may be late and about an earlier copy. */
 void world_say_finished(ramp_node_t node, ramp_segment_t id);
 /* A program of the node that was asked has answered. */
@@ -264,7 +266,7 @@ enum order {
 	ORDER_GO,
 	ORDER_CREATE,
 	ORDER_RECORD,
-	ORDER_RECLAIM,
+	ORDER_TOOL,
 	ORDER_FINISHED,
 	ORDER_ANSWERED,
 	ORDER_STATUS,
@@ -279,6 +281,8 @@ struct command {
 	ramp_node_t dst;
 	uint32_t timeout_ms, hold_ms;
 	uint8_t step; /* enum session_step; 0: not in steps */
+	uint8_t mode; /* of a tool's request */
+	uint64_t limit_bytes_s;
 	bool wait;
 	char name[RAMP_NAME_MAX + 1];
 };
