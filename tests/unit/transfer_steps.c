@@ -524,6 +524,60 @@ START_TEST(killed_while_it_is_closed)
 }
 END_TEST
 
+/* It is read ahead and not closed, or closed and not all is read. */
+START_TEST(killed_before_all_is_read)
+{
+	ramp_segment_t id = world_segment(A, "x", 300, 0);
+	ramp_node_t node = _i & 1 ? A : B;
+	int ask;
+
+	world_hold(A, id);
+	ask = world_connect(A, id, B, SESSION_READ_AHEAD, 0);
+	eventually(waits_at(ask, SESSION_READ_AHEAD));
+	if (_i & 2) {
+		atomic_store(&world->pull_stopped, true);
+		world_go(A, ask, SESSION_WRITES_CLOSED, 0);
+		eventually(waits_at(ask, SESSION_WRITES_CLOSED));
+		ck_assert(world_program(A, id).closed);
+	}
+	world_kill(node);
+	world_wait_peers(node == A ? B : A, NODES - 2);
+	atomic_store(&world->pull_stopped, false);
+	world_start(node);
+	if (node == B)
+		ck_assert_int_eq(world_answer(ask), -EIO);
+	else
+		atomic_store(&world->watches, 0); /* of the process that was killed */
+	eventually(!world_reserved(B));
+	is_open(id);
+}
+END_TEST
+
+/* Nothing is given, or the target has not recorded it: stores continue at the source. */
+START_TEST(killed_as_it_goes_over_closed)
+{
+	static const struct {
+		ramp_node_t node;
+		uint32_t point;
+	} steps[] = {
+		{A, POINT(AT_PROPOSE, META_PREPARE)},
+		{A, POINT(AT_RECORD, RECORD_GIVEN)},
+		{B, POINT(AT_RECORD, RECORD_TAKEN)},
+	};
+	int ask;
+	ramp_segment_t id = closed_at(true, &ask);
+
+	world_arm(steps[_i].node, steps[_i].point, DO_KILL, 0, 1);
+	world_go(A, ask, SESSION_TAKEN, 0);
+	world_wait_dead(steps[_i].node);
+	if (steps[_i].node == A)
+		atomic_store(&world->watches, 0); /* of the process that was killed */
+	world_start(steps[_i].node);
+	eventually(!world_reserved(B));
+	is_open(id);
+}
+END_TEST
+
 /* The row changes while it is closed: the hand-over goes by the new one. */
 START_TEST(renamed_while_it_is_closed)
 {
@@ -561,6 +615,8 @@ void add_precopy_steps_stories(Suite *suite)
 	tcase_add_test(tc, closed_for_too_long);
 	tcase_add_loop_test(tc, not_closed, 0, 4);
 	tcase_add_loop_test(tc, killed_while_it_is_closed, 0, 6);
+	tcase_add_loop_test(tc, killed_before_all_is_read, 0, 4);
+	tcase_add_loop_test(tc, killed_as_it_goes_over_closed, 0, 3);
 	tcase_add_test(tc, renamed_while_it_is_closed);
 	tcase_add_loop_test(tc, its_source_is_unmounted_while_it_is_closed, 0, 2);
 	tcase_add_loop_test(tc, its_target_was_killed, 0, 2);
