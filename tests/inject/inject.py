@@ -21,6 +21,8 @@ Paths (where the calls fail):
                segment (the shim in the program that it leaves and comes back to)
   agent-source the same (the daemon of that program)
   agent-target the same (the daemon where it stays between)
+  precopy-source  the same, and it leaves with --mode precopy (the daemon of that program)
+  precopy-target  the same (the daemon where it stays between)
   pull         read(2) and page faults at pages that are still elsewhere (the daemon that pulls)
   serve        the same (the daemon that has them)
   restart      a daemon is killed and comes back (the new one)
@@ -251,8 +253,8 @@ class Test:
     def program(self):
         return self.map(self.mnt("a", "a", "kept"), INJECT_PROGRAM="program")
 
-    def move(self):
-        return self.run("rampfs-migrate", "--wait", self.mnt("a", "a", "moved"), "b")[0]
+    def move(self, *options):
+        return self.run("rampfs-migrate", "--wait", *options, self.mnt("a", "a", "moved"), "b")[0]
 
     def move_by_third(self):
         return self.run("rampfs-migrate", "--wait", self.mnt("c", "a", "moved"), "b")[0]
@@ -305,9 +307,9 @@ class Test:
     def move_back(self):
         return self.run("rampfs-migrate", "--wait", self.mnt("b", "b", "moved"), "a")[0]
 
-    def agent(self):
+    def agent(self, *options):
         there, here, beside = self.storers
-        error = self.move()
+        error = self.move(*options)
         if not error:
             here.wait("gone")
             there.wait("here")
@@ -320,6 +322,9 @@ class Test:
         if os.strerror(errno.EBUSY) in error:
             raise Wrong(f"says no cause: {error}")
         return error
+
+    def precopy(self):
+        return self.agent("--mode", "precopy")
 
     def end_stores(self):
         """Checks that every store is there and that no other byte has changed; restores the bytes."""
@@ -586,6 +591,8 @@ PATHS = {
     "agent": Path("program", Test.agent, Test.begin_stores, Test.end_stores),
     "agent-source": Path("a", Test.agent, Test.begin_stores, Test.end_stores),
     "agent-target": Path("b", Test.agent, Test.begin_stores, Test.end_stores),
+    "precopy-source": Path("a", Test.precopy, Test.begin_stores, Test.end_stores),
+    "precopy-target": Path("b", Test.precopy, Test.begin_stores, Test.end_stores),
     "pull": Path("b", Test.pull, before=Test.leave),
     "serve": Path("a", Test.pull, before=Test.leave),
     "restart": Path("a", Test.restart),

@@ -4,7 +4,9 @@
  * It arms itself where role.h says. The test writes a step's name, and which time counts; the process is
  * killed (SIGKILL) there, or waits until the test lets it go. The steps, before and after a call:
  *
- *   the daemon   register, registered  the range, through the program's userfaultfd
+ *   the daemon   watch, watched        the range for write protection alone, through the program's userfaultfd
+ *                scan, scanned         its page tables are looked at
+ *                register, registered  the range, for missing pages
  *                ask, asked            MOVE
  *                read                  the event of a move has been read
  *                give, given           the first message of that thread after that: TRANSFER
@@ -26,6 +28,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include "base/kernel.h"
 #include "base/session.h"
 #include "role.h"
 
@@ -110,11 +113,10 @@ static const char *before_packet(const struct msghdr *msg)
 
 static const char *after(const char *before)
 {
-	static const char *const pairs[][2] = {{"answer", "answered"},
-					       {"give", "given"},
-					       {"ask", "asked"},
-					       {"forget", "forgotten"},
-					       {"recall", "recalled"}};
+	static const char *const pairs[][2] = {{"answer", "answered"},	   {"give", "given"},
+					       {"ask", "asked"},	   {"forget", "forgotten"},
+					       {"register", "registered"}, {"watch", "watched"},
+					       {"scan", "scanned"},	   {"recall", "recalled"}};
 
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
 		if (strcmp(pairs[i][0], before) == 0)
@@ -143,7 +145,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 {
 	static int (*call)(int, unsigned long, ...);
 	const struct uffdio_register *range;
-	bool window;
+	const char *before = NULL;
 	va_list ap;
 	void *arg;
 	int rc;
@@ -154,13 +156,15 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	if (!call)
 		call = (int (*)(int, unsigned long, ...))real("ioctl");
 	range = arg;
-	/* The look before the window registers for write protection alone. */
-	window = request == UFFDIO_REGISTER && range->mode & UFFDIO_REGISTER_MODE_MISSING;
-	if (window)
-		step("register");
+	if (request == UFFDIO_REGISTER)
+		before = range->mode & UFFDIO_REGISTER_MODE_MISSING ? "register" : "watch";
+	else if (request == KERNEL_PAGEMAP_SCAN)
+		before = "scan";
+	if (before)
+		step(before);
 	rc = call(fd, request, arg);
-	if (window)
-		step("registered");
+	if (before)
+		step(after(before));
 	return rc;
 }
 

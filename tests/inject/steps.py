@@ -1,7 +1,7 @@
 """A kill at each step of a revoke (steps.c names them), on a living cluster of three nodes.
 
 A program at a stores to a segment all the time, one at b has it mapped too, and one stores to another segment beside it. The
-segment moves from a to b, or its move is given up in the window. At one step the daemon it leaves is killed, or the daemon it goes
+segment moves from a to b, lazily or by pre-copy, or its move is given up in the window. At one step the daemon it leaves is killed, or the daemon it goes
 to, or the program. In the end the segment is stable, at a or at b, each byte is right, and only the program that was killed is
 dead. Without a kill, and held at a step, the program unmaps, protects, drops and forks: that counts, too.
 """
@@ -18,6 +18,7 @@ import inject
 from inject import AGAIN_S, NODES, Wrong
 
 DAEMON = ["register", "registered", "ask", "asked", "read", "give", "given", "forget", "forgotten"]
+PRECOPY = ["watch", "watched", "scan", "scanned"]  # and those of DAEMON
 GIVEN_UP = ["recall", "recalled"]
 PROGRAM = ["move", "moved", "answer", "answered", "unmap", "unmapped"]
 RETURNED = ["return", "returned"]
@@ -87,6 +88,7 @@ class Control:
 class Steps:
     def __init__(self, top, control_dir):
         self.test = inject.Test(top, control_dir)
+        self.options = []  # of a move that is not given up
         self.controls = {n: Control(f"{control_dir}/{n}") for n in ("a", "b", "program")}
 
     def until(self, holds, what):
@@ -129,7 +131,7 @@ class Steps:
 
     def move(self, cancelled):
         if not cancelled:
-            return self.test.move()
+            return self.test.move(*self.options)
         held = self.controls["a"]
         held.arm(1, HOLD, "asked")
         return self.cancelled_move(held)
@@ -263,6 +265,13 @@ class Steps:
             raise Wrong(f"huge pages map {before} KiB before, and then {after}")
         print(f"huge pages map {before} KiB, before and after", flush=True)
 
+    def precopy(self):
+        """The same while the segment is copied ahead: its page tables are watched, and looked at."""
+        self.options = ["--mode", "precopy"]
+        for step in PRECOPY + DAEMON:
+            self.kill("a", step)
+        self.options = []
+
     def all(self):
         self.many()
         self.huge()
@@ -270,6 +279,7 @@ class Steps:
             self.kill("a", step)
         for step in ("register", "registered"):
             self.kill("b", step)
+        self.precopy()
         for step in PROGRAM:
             self.kill("program", step)
         for step in GIVEN_UP:

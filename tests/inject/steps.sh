@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/inject/steps.sh [many|huge]: a kill at each step of a revoke, in a cluster of its own (steps.py); or that part alone.
+# tests/inject/steps.sh [many|huge|precopy]: a kill at each step of a revoke, in a cluster of its own (steps.py); or that part alone.
 . tests/lib/cluster.sh
 mkdir "$scratch/control"
 export INJECT_DIR=$scratch/control

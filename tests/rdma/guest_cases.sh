@@ -125,8 +125,8 @@ leaves_writer() { # a software device may stand still
 oracle() {
 	local was
 	was=$(($(from b a rdma_read_bytes_total) + $(from a b rdma_read_bytes_total)))
-	ORACLE_MIGRATE=$build/bin/rampfs-migrate ORACLE_MODES="lazy demand" \
-		rampfs-run "$build/tests/oracle" "$mnt/a" a "$mnt/b" b 1 3 20 || fail "the account is wrong"
+	ORACLE_MIGRATE=$build/bin/rampfs-migrate ORACLE_MODES="lazy precopy demand" \
+		rampfs-run "$build/tests/oracle" "$mnt/a" a "$mnt/b" b 1 3 24 || fail "the account is wrong"
 	was=$(($(from b a rdma_read_bytes_total) + $(from a b rdma_read_bytes_total) - was))
 	echo "$was bytes of the account's came by RDMA"
 	[ $was -gt 0 ] || fail "nothing of the account's comes by RDMA"

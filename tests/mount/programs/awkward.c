@@ -72,7 +72,7 @@
 #define NOBODY	    65534
 #define PAGE_BYTES  4096
 #define FORKERS	    4
-#define PIECES	    6000
+#define PIECES	    12000
 #define SYS_MSEAL   462 /* Linux 6.10 */
 #define STACK_BYTES (256u << 10)
 
