@@ -409,10 +409,31 @@ static void read_ahead(struct stepped_move *steps)
 	pthread_mutex_unlock(&steps->lock);
 }
 
+/* Closes it to stores, unless programs that were asked keep the daemon waiting: it says once more then that its target
+   has read ahead. Returns the result; *asked: that. */
+static int try_close(struct stepped_move *steps, bool *asked)
+{
+	unsigned held = 0;
+	bool closed;
+	int rc;
+
+	pthread_mutex_lock(&steps->lock);
+	steps_look(steps);
+	if (steps->reached < SESSION_WRITES_CLOSED) {
+		held = steps->held;
+		go(steps, SESSION_WRITES_CLOSED, 0);
+	}
+	pthread_mutex_unlock(&steps->lock);
+	rc = wait_for(steps, SESSION_READ_AHEAD, held);
+	reached(steps, &closed);
+	*asked = !rc && !closed;
+	return rc;
+}
+
 static int finish_write(struct ramp_segment *segment, const char *call, bool waits)
 {
 	struct stepped_move *steps = steps_get(segment);
-	bool over = false, closed;
+	bool over = false, asked = false, closed;
 	int rc = 0;
 
 	if (!steps)
@@ -426,8 +447,13 @@ static int finish_write(struct ramp_segment *segment, const char *call, bool wai
 		if (!waits && reached(steps, &closed) < SESSION_READ_AHEAD) {
 			rc = error_set(EAGAIN, call, "its target has not read ahead yet");
 		} else {
-			rc = steps_tell(steps, go_and_wait(steps, SESSION_WRITES_CLOSED, 0));
+			rc = waits ? go_and_wait(steps, SESSION_WRITES_CLOSED, 0)
+				   : try_close(steps, &asked);
 			over = rc != 0;
+			rc = asked ? error_set(
+					     EAGAIN, call,
+					     "a program was asked to let go of it, and has not yet")
+				   : steps_tell(steps, rc);
 		}
 	}
 	pthread_mutex_unlock(&steps->calls);

@@ -297,6 +297,8 @@ int ramp_transfer(struct ramp_segment *segment);
  * read(2) continue, meanwhile that node reads what was stored into since. ramp_finish_read() waits until it has
  * all, and hands the segment over as ramp_transfer(): what waits to store is SIGBUS then, as any touch. The
  * forms with try wait for neither: -EAGAIN, call again; the first one begins the rounds.
+ * Programs that want to be asked (RAMP_ASKED) are asked before it is closed to stores: ramp_finish_write() waits
+ * for them, and is -EBUSY where one does not answer (its form with try is -EAGAIN meanwhile).
  *
  * ramp_abort(), the end of the process, and the end of the time (30 s from ramp_finish_write() on; longer by
  * ramp_extend()) give stores back, and the segment stays. So does the end of the daemon: -ECONNABORTED.

@@ -3,7 +3,9 @@
  *
  * Happy path: programs hear ASKED when the move begins (of a move in steps: when it is to leave), and
  * ALL_READY when all that takes long is done: the row is MOVING by then. Each lets go of the segment
- * between two of its operations and says QUIESCED; the last one begins the freeze.
+ * between two of its operations and says QUIESCED; the last one begins the freeze. Of two steps both are told before the
+ * segment is closed to stores (source_close.c), since a program that waits in a store has no end of its operation;
+ * at the hand-over those are asked that have mapped it since.
  *
  * How it fails: a program that has not answered within the bound is named, and the move is given up
  * (R4: nothing is frozen yet). A program that ends has answered. A target that was away meanwhile may
@@ -40,6 +42,36 @@ static void departure_again(struct move *m)
 	departure_stop(m);
 }
 
+bool departure_awaits(const struct move *m)
+{
+	char name[PROGRAMS_KEEPER];
+
+	return !is_forced(m) && programs_unanswered(m->t->programs, m->id, name);
+}
+
+bool departure_ask(struct move *m)
+{
+	news_ask(m); /* and those that have mapped it meanwhile */
+	if (!m->source.was_closed || departure_awaits(m))
+		news_tell(m, SESSION_ALL_READY);
+	m->source.times.from_us = clock_us();
+	return departure_awaits(m);
+}
+
+void departure_note(struct move *m)
+{
+	m->source.times.asked_us += clock_us() - m->source.times.from_us;
+}
+
+void departure_unanswered(struct move *m)
+{
+	char name[PROGRAMS_KEEPER];
+
+	programs_unanswered(m->t->programs, m->id, name);
+	source_fail(m, EBUSY, "%s was asked to let go of it, and has not answered for %u ms", name,
+		    m->t->config.quiesce_ms);
+}
+
 /* Nothing is frozen for a target that is down. */
 static void depart(struct move *m)
 {
@@ -47,30 +79,24 @@ static void depart(struct move *m)
 		departure_again(m);
 		return;
 	}
-	m->source.times.asked_us = clock_us() - m->source.times.from_us;
+	departure_note(m);
 	loop_rt_boost(m->t->loop, WINDOW_MS);
 	m->source.then(m);
 }
 
 void departure_look(struct move *m)
 {
-	char name[PROGRAMS_KEEPER];
-
-	if (is_forced(m) || !programs_unanswered(m->t->programs, m->id, name))
+	if (!departure_awaits(m))
 		depart(m);
 }
 
 void departure_wait(struct move *m, move_fn *then)
 {
-	char name[PROGRAMS_KEEPER];
+	bool awaits = departure_ask(m);
 
-	news_ask(m); /* and those that have mapped it meanwhile */
-	news_tell(m, SESSION_ALL_READY);
-	m->source.times.from_us = clock_us();
 	m->source.then = then;
 	move_go(m, m->state, S_ASKING);
-	if (is_forced(m) || !programs_unanswered(m->t->programs, m->id, name)) {
-		m->source.times.asked_us = 0;
+	if (!awaits) {
 		then(m);
 		return;
 	}
@@ -82,16 +108,12 @@ void departure_wait(struct move *m, move_fn *then)
 /* While the timer is active, it is called because the target is connected again. */
 void departure_tick(struct move *m)
 {
-	char name[PROGRAMS_KEEPER];
-
 	if (uv_is_active((uv_handle_t *)&m->timer)) {
 		departure_again(m);
-	} else if (!programs_unanswered(m->t->programs, m->id, name)) {
+	} else if (!departure_awaits(m)) {
 		depart(m);
 	} else {
-		source_fail(m, EBUSY,
-			    "%s was asked to let go of it, and has not answered for %u ms", name,
-			    m->t->config.quiesce_ms);
+		departure_unanswered(m);
 		departure_stop(m);
 	}
 }

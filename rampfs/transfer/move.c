@@ -28,6 +28,8 @@
  *   S_ROUNDS -> S_CHECKING                [source_again]     it goes lazily after all; the watch has ended
  *   S_ROUNDS -> S_PREPARING               [source_prepare]   stores are watched until the freeze (R10)
  *   S_ROUNDS -> S_READ_AHEAD              [close_wait]       the same; the client says when
+ *   S_ROUNDS, S_READ_AHEAD -> S_QUIESCING [source_close]     as S_READ_AHEAD; programs are asked to let go of it
+ *   S_QUIESCING -> S_CLOSING              [source_close_look] the same; they have
  *   S_ROUNDS, S_READ_AHEAD -> S_CLOSING   [source_close]     OWNED; programs are about to be closed to stores
  *   S_READ_AHEAD -> S_PREPARING           [source_prepare]   as from S_ROUNDS
  *   S_CLOSING -> S_CLOSED                 [closed]           OWNED, programs load, no store anywhere; T reads
@@ -57,7 +59,7 @@
  *   S_CHECKING, S_CONNECTING -> END       [source_fail_now]  given up, prepare was not proposed
  *   S_CONNECTED -> END                    [source_fail_now]  the same
  *   S_WEIGHING, S_ROUNDS, S_RESTING -> END [source_fail_now] the same; the watch has ended
- *   S_READ_AHEAD, S_CLOSING, S_CLOSED -> END [source_fail_now] the same; stores continue
+ *   S_READ_AHEAD to S_CLOSED -> END       [source_fail_now]  the same; stores continue
  *   S_PREPARING -> END                    [source_fail_now]  given up, and the row is not in k
  *   S_CONNECTING, S_PREPARING -> END      [source_prepare_late] row in an earlier k, aborted first
  *   S_CONNECTED -> END                    [source_prepare_late] the same
@@ -122,9 +124,12 @@ static const struct {
 	[S_PREPARED] = {"prepared", BIT(S_ASKING) | BIT(ABORTING)},
 	[S_ASKING] = {"asking programs", BIT(S_FREEZING) | BIT(ABORTING)},
 	[S_ROUNDS] = {"pre-copying", BIT(S_RESTING) | BIT(S_PREPARING) | BIT(S_CHECKING) |
-					     BIT(S_READ_AHEAD) | BIT(S_CLOSING) | BIT(MOVE_END)},
+					     BIT(S_READ_AHEAD) | BIT(S_QUIESCING) | BIT(S_CLOSING) |
+					     BIT(MOVE_END)},
 	[S_RESTING] = {"keeping near", BIT(S_ROUNDS) | BIT(MOVE_END)},
-	[S_READ_AHEAD] = {"read ahead", BIT(S_CLOSING) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_READ_AHEAD] = {"read ahead",
+			  BIT(S_QUIESCING) | BIT(S_CLOSING) | BIT(S_PREPARING) | BIT(MOVE_END)},
+	[S_QUIESCING] = {"asking before it is closed", BIT(S_CLOSING) | BIT(MOVE_END)},
 	[S_CLOSING] = {"closing writes", BIT(S_CLOSED) | BIT(MOVE_END)},
 	[S_CLOSED] = {"writes closed", BIT(S_PREPARING) | BIT(MOVE_END)},
 	[S_FREEZING] = {"freezing", BIT(S_COPYING) | BIT(S_GIVEN) | BIT(ABORTING)},
@@ -230,6 +235,7 @@ static bool holds(struct move *m)
 	case S_ROUNDS:
 	case S_RESTING:
 	case S_READ_AHEAD:
+	case S_QUIESCING:
 	case S_CLOSING:
 	case S_CLOSED:
 	case S_PREPARING:

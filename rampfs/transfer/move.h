@@ -29,6 +29,7 @@ enum move_state {
 	S_ROUNDS,
 	S_RESTING,
 	S_READ_AHEAD,
+	S_QUIESCING,
 	S_CLOSING,
 	S_CLOSED,
 	S_PREPARING,
@@ -88,6 +89,7 @@ struct move_source {
 		*rounds;    /* owned; NULL: none. Where a worker has the move, the worker's */
 	int prepare_result; /* S_PREPARING: of a prepare that failed */
 	move_fn *then;	    /* S_ASKING: what follows it */
+	uint64_t asked_ms;  /* S_QUIESCING: programs were asked then */
 	struct move_times times;
 	bool frozen_for_copy;  /* frozen, and not given; the worker's */
 	bool got_in_progress;  /* S_CONNECTING: the target's last word is that it takes room */

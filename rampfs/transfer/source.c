@@ -227,6 +227,8 @@ void source_look(struct move *m)
 		source_connecting_look(m);
 	else if (m->state == S_CONNECTED)
 		hold_look(m);
+	else if (m->state == S_QUIESCING)
+		source_close_look(m);
 	else if (m->state == S_WEIGHING || (reads_ahead(m) && m->state != S_RESTING))
 		source_rounds_look(m);
 	else if (m->state == S_ASKING)
@@ -268,6 +270,7 @@ bool source_cancel(struct move *m, int code, const char *text)
 	case S_ROUNDS:
 	case S_RESTING:
 	case S_READ_AHEAD:
+	case S_QUIESCING:
 	case S_CLOSING:
 	case S_CLOSED:
 		if (source_prefill_leave(m, code, text))

@@ -2,7 +2,8 @@
  * The source's end after the rounds of a move in steps: it waits, read ahead, and is closed to stores while
  * loads continue (two steps: ramp_finish_write, ramp_finish_read).
  *
- * Happy path: S_READ_AHEAD: the target has nearly all, and the client says when. S_CLOSING: a worker freezes
+ * Happy path: S_READ_AHEAD: the target has nearly all, and the client says when. S_QUIESCING: programs that want to
+ * be asked let go of it first, since one that waits in a store can't (departure.c). S_CLOSING: a worker freezes
  * and revokes as for a hand-over, has protected mappings put in place, and lets loads and reads continue; the last
  * look for stores is made, and a last ROUND asks the target for what it finds. S_CLOSED: the target reads that,
  * while programs at the source load. When it has all, and the client says so, prepare is proposed, and the
@@ -23,6 +24,7 @@
 #include "base/log.h"
 #include "base/page.h"
 
+#include "departure.h"
 #include "given.h"
 #include "move_request_core.h"
 #include "news.h"
@@ -94,10 +96,20 @@ void source_rounds_over(struct move *m)
 	source_prepare(m);
 }
 
+/* How long programs may still take to let go of it. */
+static uint64_t asked_left_ms(const struct move *m)
+{
+	uint64_t end_ms = m->source.asked_ms + m->t->config.quiesce_ms, now = clock_ms();
+
+	return end_ms > now ? end_ms - now : 0;
+}
+
 static void ask_on(struct move *m)
 {
+	uint64_t ms = m->state == S_QUIESCING ? asked_left_ms(m) : ROUND_AGAIN_MS;
+
 	rounds_send(m);
-	move_tick_in(m, ROUND_AGAIN_MS);
+	move_tick_in(m, ms < ROUND_AGAIN_MS ? (uint32_t)ms : ROUND_AGAIN_MS);
 }
 
 /* ---- S_CLOSING ------------------------------------------------------------------------------- */
@@ -210,6 +222,36 @@ static void begin_closing(struct move *m)
 	move_work(m, close_work, closed);
 }
 
+/* ---- S_QUIESCING ----------------------------------------------------------------------------- */
+
+/* Programs store, and the target waits, as in S_READ_AHEAD. */
+static void begin_asking(struct move *m)
+{
+	if (!departure_ask(m)) {
+		begin_closing(m);
+		return;
+	}
+	move_go(m, m->state, S_QUIESCING);
+	m->source.asked_ms = m->heard_ms = clock_ms();
+	hold_restart(m); /* its client hears that it waits */
+	source_show_state(m);
+	trace_step(m->trace, "programs are asked to let go of it");
+	ask_on(m);
+}
+
+static void asked(struct move *m)
+{
+	departure_note(m);
+	begin_closing(m);
+}
+
+void source_close_look(struct move *m)
+{
+	source_rounds_look(m);
+	if (!m->working && !departure_awaits(m))
+		asked(m);
+}
+
 /* ---- what the client wants ------------------------------------------------------------------- */
 
 static bool wants_closed(const struct move *m)
@@ -231,7 +273,7 @@ void source_rounds_enough(struct move *m)
 	if (!hold_lets(m, SESSION_WRITES_CLOSED))
 		close_wait(m);
 	else if (wants_closed(m))
-		begin_closing(m);
+		begin_asking(m);
 	else
 		source_rounds_over(m);
 }
@@ -240,15 +282,17 @@ void source_close_go(struct move *m)
 {
 	if (m->working)
 		return;
-	if (m->state == S_READ_AHEAD && wants_closed(m))
-		begin_closing(m);
+	if (m->state == S_QUIESCING)
+		hold_tell(m);
+	else if (m->state == S_READ_AHEAD && wants_closed(m))
+		begin_asking(m);
 	else if (m->state == S_READ_AHEAD && hold_lets(m, SESSION_PREPARED))
 		source_rounds_over(m);
 	else if (m->state == S_CLOSED && m->source.rounds->whole && hold_lets(m, SESSION_PREPARED))
 		source_rounds_over(m);
 }
 
-/* ---- S_READ_AHEAD, S_CLOSED ------------------------------------------------------------------- */
+/* ---- S_READ_AHEAD, S_QUIESCING, S_CLOSED ------------------------------------------------------------------- */
 
 void source_close_read(struct move *m, uint32_t round)
 {
@@ -279,6 +323,11 @@ void source_close_tick(struct move *m)
 		source_close_stop(m);
 	} else if (clock_ms() - m->heard_ms >= SILENT_MS) {
 		source_fail(m, EHOSTUNREACH, "node %s does not answer", m->peer_name);
+		source_close_stop(m);
+	} else if (m->state == S_QUIESCING && !departure_awaits(m)) {
+		asked(m);
+	} else if (m->state == S_QUIESCING && !asked_left_ms(m)) {
+		departure_unanswered(m);
 		source_close_stop(m);
 	} else {
 		ask_on(m);

@@ -17,6 +17,8 @@ void source_close_heard(struct move *m, uint64_t done_pages);
 void source_close_tick(struct move *m);
 /* Gives up; source_fail has set why. */
 void source_close_stop(struct move *m);
+/* S_QUIESCING: a program has answered, or the row has changed. */
+void source_close_look(struct move *m);
 /* S_WEIGHING, S_ROUNDS to S_CLOSED: the row has changed, perhaps. */
 void source_rounds_look(struct move *m);
 /* Nothing goes ahead any more: source_prepare, by the row that there is now. */

@@ -44,7 +44,7 @@ static uint32_t left_ms(const struct move_request *req)
 
 static enum session_step reached(const struct move *m)
 {
-	if (m->state == S_READ_AHEAD)
+	if (m->state == S_READ_AHEAD || m->state == S_QUIESCING)
 		return SESSION_READ_AHEAD;
 	if (m->state == S_CLOSED)
 		return m->source.rounds->whole ? SESSION_ALL_READ : SESSION_WRITES_CLOSED;

@@ -17,7 +17,7 @@ void hold_prepared(struct move *m);
 void hold_extend(struct move *m, uint32_t ms);
 /* Tells the client which step is reached, and for how long it may wait there. */
 void hold_tell(struct move *m);
-/* S_READ_AHEAD, S_CLOSED: the same, and the time begins again. */
+/* S_READ_AHEAD, S_QUIESCING, S_CLOSED: the same, and the time begins again. */
 void hold_restart(struct move *m);
 /* Whether the client has gone, or its time is over. */
 bool hold_is_over(const struct move *m);

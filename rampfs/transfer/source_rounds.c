@@ -265,7 +265,7 @@ static void on_round_read(void *arg, ramp_node_t from, ramp_incarnation_t incarn
 		m->heard_ms = clock_ms();
 	if (!m || m->t->closing || m->working || incarnation != m->peer_inc)
 		return;
-	if (m->state == S_READ_AHEAD || m->state == S_CLOSED)
+	if (m->state >= S_READ_AHEAD && m->state <= S_CLOSED)
 		source_close_read(m, msg.round);
 	if (m->state != S_ROUNDS || msg.round != m->source.rounds->round)
 		return;

@@ -147,6 +147,80 @@ START_TEST(its_source_was_killed_while_it_waits)
 }
 END_TEST
 
+/* A program that waits in a store can't let go of it. */
+static ramp_segment_t asked_before_it_is_closed(uint32_t quiesce_ms, int *ask)
+{
+	ramp_segment_t id = asked_for(quiesce_ms);
+
+	*ask = world_connect(A, id, B, SESSION_WRITES_CLOSED, 0);
+	eventually(atomic_load(&world->answers[*ask].held) == SESSION_READ_AHEAD);
+	ck_assert(world_program(A, id).access && !world_program(A, id).closed);
+	ck_assert_int_eq(world_row(id).phase, SEGMENT_STABLE);
+	return id;
+}
+
+/* At the hand-over those are asked that have mapped it since. */
+START_TEST(it_waits_for_programs_before_it_is_closed)
+{
+	int ask;
+	ramp_segment_t id = asked_before_it_is_closed(LONG_MS, &ask);
+
+	usleep(200000);
+	ck_assert(!world_program(A, id).closed);
+	atomic_store(&world->unanswered, false);
+	world_say_answered(A, id);
+	eventually(atomic_load(&world->answers[ask].held) == SESSION_ALL_READ);
+	ck_assert(world_program(A, id).closed);
+	atomic_store(&world->unanswered, _i != 0);
+	world_go(A, ask, SESSION_TAKEN, 0);
+	if (_i)
+		waits(id, ask);
+	goes_on(id, ask);
+	ck_assert_uint_eq(world_failed(A), 0);
+}
+END_TEST
+
+START_TEST(not_closed_without_an_answer)
+{
+	int ask;
+	ramp_segment_t id = asked_before_it_is_closed(_i ? LONG_MS : 50, &ask);
+
+	if (_i)
+		world_cancel(A, ask);
+	ck_assert_int_eq(world_answer(ask), _i ? -EINTR : -EBUSY);
+	if (!_i)
+		ck_assert_str_eq(world_text(ask), "process 42 (deaf) was asked to let go of it, "
+						  "and has not answered for 50 ms");
+	stays(id, A);
+	ck_assert(world_program(A, id).access && !world_program(A, id).closed);
+	ck_assert_uint_eq(world->watches, 0);
+	atomic_store(&world->unanswered, false);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
+START_TEST(an_end_dies_before_it_is_closed)
+{
+	ramp_node_t node = _i ? B : A;
+	int ask;
+	ramp_segment_t id = asked_before_it_is_closed(LONG_MS, &ask);
+
+	world_kill(node);
+	world_wait_peers(_i ? A : B, NODES - 2);
+	atomic_store(&world->unanswered, false);
+	world_start(node);
+	if (_i)
+		ck_assert_int_eq(world_answer(ask), -EIO);
+	eventually(!world_reserved(B));
+	stays(id, A);
+	ck_assert(!world_program(A, id).closed);
+	atomic_store(&world->watches, 0);
+	ck_assert_int_eq(world_move(A, id, B), 0);
+	stays(id, B);
+}
+END_TEST
+
 static void add_departs(TCase *tc)
 {
 	tcase_add_test(tc, no_answer_in_time);
@@ -169,5 +243,8 @@ void add_precopy_depart_stories(Suite *suite)
 	TCase *tc = precopy_story(suite, "precopy.departs");
 
 	tcase_add_loop_test(tc, it_waits_for_programs, 0, 2);
+	tcase_add_loop_test(tc, it_waits_for_programs_before_it_is_closed, 0, 2);
+	tcase_add_loop_test(tc, not_closed_without_an_answer, 0, 2);
+	tcase_add_loop_test(tc, an_end_dies_before_it_is_closed, 0, 2);
 	add_departs(tc);
 }

@@ -50,6 +50,22 @@ equal "$mnt/b/b/x"
 ended
 rampfs-migrate --wait "$mnt/b/b/x" a
 
+echo "in two steps it is asked before it is closed to stores, and keeps it open without an answer"
+program x deaf
+within 20 grep -q busy "$scratch/said"
+same "hears connecting b asked b ready b failed b: process $pid (depart_user) was asked to let go of it, and has not answered for 1000 ms" \
+	"$(said | sed 's/busy //; s/ busy//')" "the phases of two steps without an answer"
+ended
+for how in two tries; do
+	program x $how
+	within 20 grep -q settled "$scratch/said"
+	same "hears connecting b asked b ready b closed b given b left b settled b equal" \
+		"$(grep -v equal "$scratch/said" | paste -sd' ') $(grep equal "$scratch/said")" "the phases of two steps"
+	equal "$mnt/b/b/x"
+	ended
+	rampfs-migrate --wait "$mnt/b/b/x" a
+done
+
 echo "no answer: it stays, and the process is named; --force takes it, asked for on another node, too"
 program x never
 refused "process $pid (depart_user) was asked to let go of it, and has not answered for 1000 ms" rampfs-migrate "$mnt/a/a/x" b

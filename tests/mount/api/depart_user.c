@@ -11,6 +11,9 @@
  *	depart_user MOUNT NAME steps
  *		as ready, and moves it to b itself, in steps; says "counted" where what the last
  *		hand-over has cost is no more than its calls took
+ *	depart_user MOUNT NAME two|deaf|tries
+ *		the same in two steps, "equal" where it was closed between two operations; deaf: it answers
+ *		nothing; tries: its one thread tries to close it, and hears what is asked meanwhile
  *	depart_user MOUNT NAME heap
  *		makes a heap in it, and says what ramp_quiesced() says within and after a call of it
  *	depart_user MOUNT NAME last
@@ -41,6 +44,9 @@ static void *counter(void *arg)
 {
 	volatile uint64_t *words = arg;
 
+	pthread_mutex_lock(&between);
+	words[1] = words[0]; /* an earlier one was killed in the middle */
+	pthread_mutex_unlock(&between);
 	for (;;) {
 		pthread_mutex_lock(&between);
 		if (sigsetjmp(out_of_touch, 1) == 0) {
@@ -56,9 +62,9 @@ static void *counter(void *arg)
 
 static const char *kind_name(enum ramp_event_kind kind)
 {
-	static const char *const names[] = {"",	      "arrived", "whole",      "left",
-					    "missed", "asked",	 "connecting", "ready",
-					    "given",  "settled", "failed"};
+	static const char *const names[] = {"",	      "arrived",    "whole", "left",  "missed",
+					    "asked",  "connecting", "ready", "given", "settled",
+					    "failed", "coming",	    "closed"};
 
 	return names[kind];
 }
@@ -72,27 +78,33 @@ static void let_go(struct ramp_watch *watch, uint64_t id, bool *held)
 	CHECK(ramp_quiesced(watch, id) == 0);
 }
 
+static void heed(struct ramp_watch *watch, const struct ramp_event *event, const char *how)
+{
+	static bool held, missed;
+
+	missed |= event->kind == RAMP_MISSED;
+	if (event->kind == RAMP_ASKED)
+		CHECK(event->within_ms >= 1 && event->within_ms <= 4000);
+	printf("%s %s%s%s\n", kind_name(event->kind), event->node, event->why[0] ? ": " : "",
+	       event->why);
+	fflush(stdout);
+	if (strcmp(how, kind_name(event->kind)) == 0 && !missed)
+		let_go(watch, event->id, &held);
+	if (strcmp(how, "missed") == 0 && missed && event->kind == RAMP_ASKED)
+		let_go(watch, event->id, &held);
+	if (held && event->kind == RAMP_FAILED) {
+		pthread_mutex_unlock(&between);
+		held = false;
+	}
+}
+
 static void follow(struct ramp_watch *watch, const char *how)
 {
-	bool held = false, missed = false;
 	struct ramp_event event;
 
 	for (;;) {
 		CHECK(ramp_watch_next(watch, -1, &event) == 0);
-		missed |= event.kind == RAMP_MISSED;
-		if (event.kind == RAMP_ASKED)
-			CHECK(event.within_ms >= 1 && event.within_ms <= 4000);
-		printf("%s %s%s%s\n", kind_name(event.kind), event.node, event.why[0] ? ": " : "",
-		       event.why);
-		fflush(stdout);
-		if (strcmp(how, kind_name(event.kind)) == 0 && !missed)
-			let_go(watch, event.id, &held);
-		if (strcmp(how, "missed") == 0 && missed && event.kind == RAMP_ASKED)
-			let_go(watch, event.id, &held);
-		if (held && event.kind == RAMP_FAILED) {
-			pthread_mutex_unlock(&between);
-			held = false;
-		}
+		heed(watch, &event, how);
 	}
 }
 
@@ -126,6 +138,72 @@ static void *steps(void *arg)
 
 static struct ramp_watch *watch;
 static uint64_t heap_id;
+
+static void connect_ahead(struct ramp_segment *segment)
+{
+	struct ramp_move_options precopy = {.mode = RAMP_PRECOPY};
+
+	CHECK(ramp_connect(segment, "b", &precopy) == 0);
+}
+
+/* It can be loaded between the two steps. */
+static void hand_over_closed(struct ramp_segment *segment)
+{
+	const volatile uint64_t *words = ramp_data(segment);
+
+	CHECK(words[0] == words[1]);
+	say("equal");
+	CHECK(ramp_finish_read(segment) == 0);
+}
+
+static void *two(void *arg)
+{
+	connect_ahead(arg);
+	CHECK(ramp_finish_write(arg) == 0);
+	hand_over_closed(arg);
+	return NULL;
+}
+
+static void *deaf(void *arg)
+{
+	connect_ahead(arg);
+	CHECK(ramp_finish_write(arg) == -EBUSY);
+	CHECK(ramp_extend(arg, 0) == -ENOTCONN);
+	say("busy");
+	return NULL;
+}
+
+static void tries(struct ramp_segment *segment)
+{
+	struct ramp_event event;
+	int rc;
+
+	connect_ahead(segment);
+	while ((rc = ramp_try_finish_write(segment)) == -EAGAIN)
+		if (ramp_watch_next(watch, 1, &event) == 0)
+			heed(watch, &event, "ready");
+	CHECK(rc == 0);
+	hand_over_closed(segment);
+}
+
+/* Moves it itself, in steps, while another thread answers. Returns at which event that does. */
+static const char *moves_itself(const char *how, struct ramp_segment *segment)
+{
+	static const struct {
+		const char *how;
+		void *(*run)(void *segment);
+		const char *at;
+	} ways[] = {{"steps", steps, "ready"}, {"two", two, "ready"}, {"deaf", deaf, "never"}};
+	pthread_t thread;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		if (strcmp(how, ways[i].how) != 0)
+			continue;
+		CHECK(pthread_create(&thread, NULL, ways[i].run, segment) == 0);
+		return ways[i].at;
+	}
+	return how;
+}
 
 static int grow(void *arg, uint64_t size)
 {
@@ -229,10 +307,8 @@ int main(int argc, char **argv)
 		return heap(segment), 0;
 	if (segment)
 		CHECK(pthread_create(&thread, NULL, counter, ramp_data(segment)) == 0);
-	how = argv[3];
-	if (strcmp(how, "steps") == 0) {
-		CHECK(pthread_create(&thread, NULL, steps, segment) == 0);
-		how = "ready";
-	}
+	how = moves_itself(argv[3], segment);
+	if (strcmp(how, "tries") == 0)
+		tries(segment);
 	follow(watch, how);
 }
