@@ -14,7 +14,8 @@
  *   ramp_migrate(cache, "b", NULL);
  *
  * Programs need no rampfs-run(1). In a program that runs under it the library uses the shim's agent
- * and mappings.
+ * and mappings. Without it nothing refuses madvise(MADV_GUARD_INSTALL) of a segment, from which the kernel
+ * never comes back while stores are watched for a pre-copy: it is not to be used.
  *
  * Errors: a function that returns an int returns 0 or more on success and a negative errno on
  * failure; ramp_error() then says in words what failed and why. -EPROTO, from any that asks the daemon: it
