@@ -5,6 +5,8 @@
  *						a vector of numbers that fills PAGES: made, connected, copied ahead,
  *						stored into once a page (dirty), handed over. Or moved lazily. Says in ms
  *						how long the copying ahead, the stores, and all that followed took
+ *	slope two MOUNT NAME NODE		hands a segment over in two steps, as soon as NODE has read it ahead. Says in ms how
+ *						long it took to close it to stores, and to hand it over from there
  *	slope source MOUNT NAME MIB small|huge	a partition of a hash table: makes it, and works in it; at a line from stdin
  *						it inserts no more
  *	slope target MOUNT NAME			receives it, and works in it
@@ -230,6 +232,33 @@ static void move_vector(const ramp::cluster &ramp, const char *node, std::uint64
 	ramp_put(segment);
 }
 
+/* ---- in two steps --------------------------------------------------------------------------- */
+
+static void two_steps(const ramp::cluster &ramp, const char *name, const char *node)
+{
+	ramp_segment *segment;
+	ramp_move_options options{};
+	double at_s[3];
+	int rc;
+
+	ramp::detail::must(ramp_get(ramp, name, 0, &segment));
+	options.mode = RAMP_PRECOPY;
+	options.wait_whole = 1;
+	ramp::detail::must(ramp_connect(segment, node, &options));
+	do { /* the last call is the one that closes it */
+		at_s[0] = now_s();
+		rc = ramp_try_finish_write(segment);
+		if (rc == -EAGAIN)
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	} while (rc == -EAGAIN);
+	ramp::detail::must(rc);
+	at_s[1] = now_s();
+	ramp::detail::must(ramp_finish_read(segment));
+	at_s[2] = now_s();
+	std::printf("%.3f %.3f\n", (at_s[1] - at_s[0]) * 1e3, (at_s[2] - at_s[1]) * 1e3);
+	ramp_put(segment);
+}
+
 int main(int argc, char **argv)
 {
 	std::vector<std::string> arg(argv + 1, argv + argc);
@@ -239,6 +268,8 @@ int main(int argc, char **argv)
 		if (arg.at(0) == "vector")
 			move_vector(ramp, argv[3], std::stoul(arg.at(3)), arg.at(4) == "small",
 				    arg.at(5));
+		else if (arg.at(0) == "two")
+			two_steps(ramp, arg.at(2).c_str(), arg.at(3).c_str());
 		else if (arg.at(0) == "source")
 			source(ramp, arg.at(2), std::stoul(arg.at(3)), arg.at(4));
 		else

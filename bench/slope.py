@@ -1,8 +1,10 @@
 """Pre-copy, and the figures of Slope's thesis (Figures 5.1 to 5.8), measured here: bench/run precopy.
 
 Slope measured on two Xeon E5-2680 with 100 Gb/s InfiniBand: its figures stand in ours' texts, no pass or fail. It protects each page
-while it sends it, once; then a program closes writes, and later reads, and pages that it has stored into follow. We send in rounds, and
-one revoke closes both: the end of writes and the end of reads fall together. Beside each figure stand lazy moves of the same run.
+while it sends it, once; then a program closes writes, and later reads, and pages that it has stored into follow. We send in rounds. A
+plain pre-copy's one revoke closes both, so the end of writes and the end of reads fall together; in two steps (ramp_finish_write,
+ramp_finish_read) they are apart, as Slope's are: the Bloom filter, whose threads each make one of both, moves in that way, too. Beside
+each figure stand lazy moves of the same run.
 """
 import contextlib
 import os
@@ -17,10 +19,12 @@ import paper
 
 SLOPE = "Slope: two Intel E5-2680, 128 GB, 100 Gb/s InfiniBand, Linux 4.19, two machines."
 MODES = ("precopy", "lazy")
+TWO = "two steps"
 NAMES = {"small": "4 KiB", "huge": "2 MiB"}
 BEFORE_S, AFTER_S = 0.5, 1.0
 LEFT = re.compile(r"(\d+) pages were stored into since round (\d+) was asked for")
 PULLED = re.compile(r"pulled (\d+) pages in \d+ us")
+CAME_AFTER = re.compile(r"(?:demand|prefetch)_pages=(\d+)")
 
 
 class Line:
@@ -121,8 +125,12 @@ class Move:
     def __init__(self, p, c, mode, name="f"):
         marks = {n: len(p.log(c, n)) for n in "ab"}
         self.begin = time.monotonic()
-        said = p.bench.run(os.path.join(p.bench.BUILD, "bin/rampfs-migrate"), "--mode", mode, "--trace", c.path("a", name),
-                           "b").split("page fault at")[0]
+        if mode == TWO:
+            said = p.bench.run(*p.slope("two", os.path.join(c.dir, "mnt/a"), name, "b"))
+            self.closing_ms, self.handing_ms = (float(x) for x in said.split())
+        else:
+            said = p.bench.run(os.path.join(p.bench.BUILD, "bin/rampfs-migrate"), "--mode", mode, "--trace", c.path("a", name),
+                               "b").split("page fault at")[0]
         self.took_ms = (time.monotonic() - self.begin) * 1e3
         self.steps = [(float(m.group(1)) / 1e3, m.group(2)) for m in re.finditer(r"(?m)^ *([\d.]+) +-?[\d.]+ +\w+ +(.*\S) *$", said)]
         for _ in range(6000):
@@ -135,6 +143,8 @@ class Move:
         pulls = [int(pages) for pages in PULLED.findall(p.log(c, "b")[marks["b"]:])]
         # A pull a round, and one for what is left: none, where nothing is.
         self.left = pulls[-1] if len(pulls) > len(found) else 0
+        if mode == TWO:  # the last pull is that of what was stored into before it was closed
+            self.left = sum(map(int, CAME_AFTER.findall(os.getxattr(c.path("b", name), "user.ramp.last_move").decode())))
 
     def step_ms(self, text, which=0):
         """When that was done, since the move began; None where it was not."""
@@ -319,8 +329,11 @@ def bloom(p, c, kind, report):
     found = {}
     p.bench.touch("fill", c.path("a", "other"), mib, kind)
     for _ in range(p.timelines):
-        for mode in MODES:
+        for mode in (*MODES, TWO):
             move, source, target = handed_over(p, c, mib, kind, mode, ("bloom",), (c.path("a", "other"),))
+            if mode == TWO:
+                for key, value in (("closing", move.closing_ms), ("handing over", move.handing_ms), ("left", 100 * move.left / (mib * 256))):
+                    found.setdefault(key, []).append(value)
             for what in ("put", "get"):
                 s, t = source[what, 0], target[what, 0]
                 for key, value in (("gap", (t.first - s.last) * 1e3), ("steady", t.steady_ms(s.last)),
@@ -335,6 +348,10 @@ def bloom(p, c, kind, report):
         report.add(case + words + " while pre-copying, against before", found[what, "during", "precopy"], "/ms", found[what, "before", "precopy"])
         for key, text in (("gap", " gone"), ("steady", " at 90 % of the pace after")):
             report.add(case + words + text + ", against lazy", found[what, key, "precopy"], "ms", found[what, key, "lazy"])
+            report.add(case + "two steps, " + words + text + ", against pre-copy", found[what, key, TWO], "ms", found[what, key, "precopy"])
+    report.add(case + "two steps, left at the hand-over", found["left"], "%", None, "<= 0")
+    for key in ("closing", "handing over"):
+        report.add(case + "two steps, " + key, found[key], "ms")
     print("    Slope, 800 MB: " + slope)
     move, source, target = last
     drawn = p.drawn(name, "Figure %s: a Bloom filter of %d MiB moves, pages of %s" % (name[:3], mib, NAMES[kind]),
