@@ -101,6 +101,7 @@ static const enum ramp_event_kind kinds[] = {
 	[SESSION_SETTLED] = RAMP_SETTLED,
 	[SESSION_FAILED] = RAMP_FAILED,
 	[SESSION_CLOSED] = RAMP_CLOSED,
+	[SESSION_ROUND] = RAMP_ROUND,
 };
 
 /* Returns true where it is an event for the program. */

@@ -199,7 +199,7 @@
  *   <- EVENT{result, mode, segment, len, done, all, node, name, text}   mode: enum session_event.
  *               The first is LISTENING: result says whether it hears from now on; EBUSY: another
  *               one is armed for the same. EUSERS: its user has too many. node: the other node; len: the size in bytes; done:
- *               pages that are lost; all: the epoch of the attempt, by which a repeated event is
+ *               pages that are lost, of ROUND those that were stored into since; all: the epoch of the attempt, by which a repeated event is
  *               known (after a daemon's restart). COMING and HERE come to the armed one alone;
  *               COMING's node and text: the directory in which it is yet, and its name there.
  *               LISTENING: done: SESSION_KNOWS_ASKS, 0 of an older daemon. ASKED: done: ms that
@@ -355,6 +355,7 @@ enum session_event {
 	SESSION_SETTLED,   /* the target has every page: nothing here is needed any more */
 	SESSION_FAILED,	   /* it stays: result, text */
 	SESSION_CLOSED,	   /* stores wait, loads continue, the target reads what is left */
+	SESSION_ROUND,	   /* of a pre-copy: the target has read a round */
 };
 
 struct session_range {

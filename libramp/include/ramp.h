@@ -336,13 +336,17 @@ enum ramp_event_kind {
 	RAMP_COMING, /* this node has room for it, and `node` still owns it: it arrives, or stays there */
 	/* Of a departure, too. */
 	RAMP_CLOSED, /* stores into it wait, loads continue: ramp_finish_write() */
+	RAMP_ROUND, /* of a pre-copy: the node has read a round; `left` pages were stored into since. The fewer
+			stores, the fewer are left */
 };
 
 struct ramp_event {
 	enum ramp_event_kind kind;
 	uint64_t id, size;
-	uint64_t
-		lost; /* WHOLE: pages of 4096 bytes that were lost with their source, or given up */
+	union {		       /* of 4096 bytes */
+		uint64_t lost; /* WHOLE: pages that were lost with their source, or given up */
+		uint64_t left; /* ROUND: pages that the node has to read again */
+	};
 	char node[RAMP_API_NODE_MAX + 1];
 	char name[RAMP_API_NAME_MAX + 1];
 	uint64_t within_ms; /* ASKED: how long after READY ramp_quiesced() may come */

@@ -32,13 +32,14 @@ from typing import NamedTuple
 
 __all__ = ["Error", "Event", "Info", "Move", "Ramp", "Segment", "Watch", "open",
            "AS_SET", "LAZY", "DEMAND", "COPY", "PRECOPY", "AUTO", "ARRIVED", "WHOLE", "LEFT", "MISSED", "ASKED", "CONNECTING", "READY",
-           "GIVEN", "SETTLED", "FAILED", "COMING", "CLOSED", "LastMove"]
+           "GIVEN", "SETTLED", "FAILED", "COMING", "CLOSED", "ROUND", "LastMove"]
 
 AS_SET, LAZY, DEMAND, COPY, PRECOPY, AUTO = range(6)
 ARRIVED, WHOLE, LEFT, MISSED = "arrived", "whole", "left", "missed"
 ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED = "asked", "connecting", "ready", "given", "settled", "failed"
-COMING, CLOSED = "coming", "closed"
-_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED, COMING, CLOSED)
+COMING, CLOSED, ROUND = "coming", "closed", "round"
+_KINDS = (None, ARRIVED, WHOLE, LEFT, MISSED, ASKED, CONNECTING, READY, GIVEN, SETTLED, FAILED, COMING, CLOSED,
+          ROUND)
 
 _NODE, _NAME = 64, 256
 
@@ -210,11 +211,14 @@ class Event(NamedTuple):
     why: str        # FAILED
     within_ms: int  # ASKED: how long after READY quiesced() may come
     result: int     # FAILED: a negative errno
+    left: int       # ROUND: pages that the node has to read again
 
     @classmethod
     def _of(cls, event):
-        return cls(_kind(event.kind), event.id, _os.fsdecode(event.name), _os.fsdecode(event.node), event.size,
-                   event.lost, event.why.decode(errors="replace"), event.within_ms, event.result)
+        kind = _kind(event.kind)
+        lost, left = (0, event.lost) if kind == ROUND else (event.lost, 0)
+        return cls(kind, event.id, _os.fsdecode(event.name), _os.fsdecode(event.node), event.size,
+                   lost, event.why.decode(errors="replace"), event.within_ms, event.result, left)
 
 
 class LastMove(NamedTuple):

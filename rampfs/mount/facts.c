@@ -293,6 +293,25 @@ static void fact_last_move(const struct facts *f, FILE *out)
 		m.prefetch_pages, m.hole_pages, m.local_pages, m.lost_pages);
 }
 
+/* "from=a to=b since_ms=N", in a pre-copy's rounds " round=N left_bytes=N", and " state=WORDS". */
+static void fact_move(const struct facts *f, FILE *out)
+{
+	struct transfer_move m;
+
+	if (!transfers_move(f->m->config.transfers, f->row.id, &m)) {
+		fputs("none", out);
+		return;
+	}
+	fputs("from=", out);
+	fact_put_node(f, m.from, out);
+	fputs(" to=", out);
+	fact_put_node(f, m.to, out);
+	fprintf(out, " since_ms=%" PRIu64, m.since_ms);
+	if (m.in_rounds)
+		fprintf(out, " round=%" PRIu32 " left_bytes=%" PRIu64, m.round, m.left_bytes);
+	fprintf(out, " state=%s", m.state);
+}
+
 static const struct {
 	const char *name;
 	fact_fn *get;
@@ -313,6 +332,7 @@ static const struct {
 	{"prefill", fact_prefill},
 	{"prefill_state", fact_prefill_state},
 	{"last_move", fact_last_move},
+	{"move", fact_move},
 };
 
 static fact_fn *find_fact(const char *name)

@@ -412,7 +412,8 @@ struct programs_event {
 	uint8_t kind;	  /* enum session_event */
 	bool asked_alone; /* only programs that were asked hear of it: it has no row any more */
 	ramp_segment_t id;
-	uint64_t epoch, size, lost_pages;
+	uint64_t epoch, size;
+	uint64_t pages;		 /* WHOLE: that are lost; ROUND: that were stored into */
 	uint32_t mode, uid, gid; /* of its row: only programs that may read it hear of it */
 	char name[RAMP_NAME_MAX + 1];
 	char node[RAMP_NODE_NAME_MAX + 1];  /* the other node: from where, or where it is now */

@@ -98,7 +98,7 @@ static void tell(struct subscriber *s, const struct programs_event *event)
 		.mode = (uint8_t)event->kind,
 		.segment = event->id,
 		.len = event->size,
-		.done = event->lost_pages,
+		.done = event->pages,
 		.all = event->epoch,
 		.result = event->kind == SESSION_FAILED ? (uint32_t)event->code : 0,
 	};

@@ -100,6 +100,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/page.h"
 #include "base/trace.h"
 #include "memory/reserve.h"
 
@@ -214,7 +215,9 @@ struct move *move_new(struct transfers *t, ramp_segment_t id, struct seg *seg)
 	m->backoff_ms = BACKOFF_MIN_MS;
 	uv_timer_init(loop_uv(t->loop), &m->timer);
 	m->timer.data = m;
+	pthread_mutex_lock(&t->lock);
 	LIST_INSERT_HEAD(&t->moves[id % MOVE_BUCKETS], m, link);
+	pthread_mutex_unlock(&t->lock);
 	return m;
 }
 
@@ -288,6 +291,48 @@ static void count_in_pair(struct move *m)
 	loop_post(t->loop, admit_posted, t);
 }
 
+/* ---- what is shown --------------------------------------------------------------------------- */
+
+static void show_state(struct move *m)
+{
+	bool target = m->state >= T_RESERVING;
+
+	pthread_mutex_lock(&m->t->lock);
+	m->shown.from = target ? m->peer : m->t->self;
+	m->shown.to = target ? m->t->self : m->peer;
+	m->shown.state = m->prefill ? NULL : states[m->state].name;
+	m->shown.since_ms = m->since_ms;
+	m->shown.in_rounds &= m->state >= S_ROUNDS && m->state <= S_ASKING;
+	pthread_mutex_unlock(&m->t->lock);
+}
+
+void move_show_round(struct move *m, uint32_t round, uint64_t left_pages)
+{
+	pthread_mutex_lock(&m->t->lock);
+	m->shown.in_rounds = true;
+	m->shown.round = round;
+	m->shown.left_bytes = left_pages * RAMP_PAGE_BYTES;
+	pthread_mutex_unlock(&m->t->lock);
+}
+
+bool transfers_move(struct transfers *t, ramp_segment_t id, struct transfer_move *out)
+{
+	struct move *m;
+	bool found;
+
+	pthread_mutex_lock(&t->lock);
+	m = move_find(t, id);
+	found = m && m->shown.state;
+	if (found) {
+		*out = m->shown;
+		out->since_ms = clock_ms() - m->shown.since_ms;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return found;
+}
+
+/* ---- the door -------------------------------------------------------------------------------- */
+
 /*
  * The one door. A step that the drawing does not have, or a state whose invariant does not hold,
  * ends the daemon: the records remain, and the next daemon takes them up.
@@ -312,6 +357,7 @@ void move_go(struct move *m, enum move_state from, enum move_state to)
 	log_debug("segment %llu: %s -> %s", (unsigned long long)m->id, states[from].name,
 		  states[to].name);
 	count_in_pair(m);
+	show_state(m);
 }
 
 struct move *move_take_up(struct transfers *t, struct seg *seg, const struct record *record)
@@ -375,7 +421,9 @@ void move_forget_ranges(struct move *m)
 
 void move_drop(struct move *m)
 {
+	pthread_mutex_lock(&m->t->lock);
 	LIST_REMOVE(m, link);
+	pthread_mutex_unlock(&m->t->lock);
 	if (m->seg) {
 		seg_set_leaving(m->seg, false);
 		seg_forget_layout(m->seg);

@@ -176,6 +176,7 @@ struct move {
 	uint64_t limit_bytes_s, batch; /* as struct migrate_request has them */
 	uint64_t heard_ms;   /* S_CONNECTING, *_COPYING: since when the other end is silent */
 	struct trace *trace; /* a reference; NULL: not traced */
+	struct transfer_move shown; /* protected by transfers.lock; state NULL: nothing */
 
 	/* Steps under way; none is begun twice. */
 	bool proposing;	       /* a proposal */
@@ -215,6 +216,8 @@ void move_drop(struct move *m);
 /* The one door: logs the step; one that the drawing does not have ends the daemon. */
 void move_go(struct move *m, enum move_state from, enum move_state to);
 const char *move_state_name(enum move_state state);
+/* Shows how much of a round is left. The state is shown by move_go. Control loop. */
+void move_show_round(struct move *m, uint32_t round, uint64_t left_pages);
 
 /* Looks at the segment's record and row, and does what they call for; begins nothing that is under
    way. */

@@ -15,7 +15,7 @@ static struct programs_event news_event(struct move *m, enum session_event kind)
 	struct segment_row row;
 
 	event.size = m->size;
-	event.lost_pages = kind == SESSION_WHOLE ? m->target.pulled.lost : 0;
+	event.pages = kind == SESSION_WHOLE ? m->target.pulled.lost : 0;
 	memcpy(event.name, m->name, sizeof(event.name));
 	memcpy(event.node, m->peer_name, sizeof(event.node));
 	event.asked_alone = meta_segment(m->t->meta, m->id, &row) || row.unlinked;
@@ -44,6 +44,14 @@ void news_tell(struct move *m, enum session_event kind)
 		event.text = m->source.fail_code ? m->source.fail_text
 						 : "the target gave up: the segment stays";
 	}
+	programs_announce(m->t->programs, &event);
+}
+
+void news_round(struct move *m, uint64_t left_pages)
+{
+	struct programs_event event = news_event(m, SESSION_ROUND);
+
+	event.pages = left_pages;
 	programs_announce(m->t->programs, &event);
 }
 

@@ -173,6 +173,7 @@ static void all_read(struct move *m)
 {
 	m->source.rounds->whole = true;
 	seg_set_left(m->seg, 0);
+	move_show_round(m, m->source.rounds->round, 0);
 	trace_step(m->trace, "the target has every page");
 	if (hold_lets(m, SESSION_PREPARED))
 		source_rounds_over(m);
@@ -205,6 +206,7 @@ static void closed(struct move *m)
 	m->heard_ms = clock_ms();
 	if (r->pages) {
 		rounds_next(m);
+		move_show_round(m, r->round, r->pages);
 		page_set_clear(&r->stored);
 		r->done = 0;
 		r->asked_us = clock_us();
@@ -292,7 +294,7 @@ void source_close_go(struct move *m)
 		source_rounds_over(m);
 }
 
-/* ---- S_READ_AHEAD, S_QUIESCING, S_CLOSED ------------------------------------------------------------------- */
+/* ---- S_READ_AHEAD, S_QUIESCING, S_CLOSED ---------------------------------------------------- */
 
 void source_close_read(struct move *m, uint32_t round)
 {
@@ -306,12 +308,15 @@ void source_close_read(struct move *m, uint32_t round)
 void source_close_heard(struct move *m, uint64_t done_pages)
 {
 	struct source_rounds *r = m->source.rounds;
+	uint64_t left;
 
 	if (m->state != S_CLOSED || r->whole || done_pages <= r->done)
 		return;
 	r->done = done_pages;
 	m->heard_ms = clock_ms();
-	seg_set_left(m->seg, (r->pages > done_pages ? r->pages - done_pages : 0) * RAMP_PAGE_BYTES);
+	left = r->pages > done_pages ? r->pages - done_pages : 0;
+	seg_set_left(m->seg, left * RAMP_PAGE_BYTES);
+	move_show_round(m, r->round, left);
 }
 
 void source_close_tick(struct move *m)

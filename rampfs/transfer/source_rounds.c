@@ -31,6 +31,7 @@
 #include "link_speed.h"
 #include "move_message.h"
 #include "move_request_core.h"
+#include "news.h"
 #include "rounds.h"
 #include "source_close.h"
 #include "source_connect.h"
@@ -118,6 +119,7 @@ static void round_ask(struct move *m)
 {
 	m->source.rounds->done = 0;
 	m->source.rounds->asked_us = clock_us();
+	move_show_round(m, m->source.rounds->round, m->source.rounds->pages);
 	source_rounds_ask_again(m);
 	if (m->prefill)
 		m->t->hooks->prefill_note(m);
@@ -239,6 +241,8 @@ static void looked(struct move *m)
 	if (!source_rounds_go_on(m))
 		return;
 	pages = rounds_left(m);
+	news_round(m, pages);
+	move_show_round(m, r->round, pages);
 	over = enough(m, pages);
 	log_info("segment %" PRIu64 ": %" PRIu64 " pages were stored into since round %" PRIu32
 		 " was asked for, %" PRIu32 " huge pages split%s%s%s%s",
@@ -290,6 +294,7 @@ void source_rounds_heard(struct move *m, uint64_t done_pages)
 		return;
 	r->done = done_pages;
 	m->heard_ms = clock_ms();
+	move_show_round(m, r->round, r->pages > done_pages ? r->pages - done_pages : 0);
 	if (m->prefill)
 		m->t->hooks->prefill_note(m);
 	if (source_mode_left_ms(m) == 0)

@@ -169,6 +169,18 @@ struct transfer_prefill {
 bool transfers_prefill(struct transfers *transfers, ramp_segment_t id,
 		       struct transfer_prefill *out);
 
+/* A move under way, by what its end here knows of it. */
+struct transfer_move {
+	ramp_node_t from, to;
+	const char *state;   /* of the drawing in move.c */
+	uint64_t since_ms;   /* in that state */
+	bool in_rounds;	     /* the source's end of a pre-copy: */
+	uint32_t round;	     /* that is being read, or was read last; the first one is 0 */
+	uint64_t left_bytes; /* of it, or stored into since */
+};
+/* False: there is none, or it is a prefill (transfers_prefill). Any thread. */
+bool transfers_move(struct transfers *transfers, ramp_segment_t id, struct transfer_move *out);
+
 struct transfer_row {
 	ramp_segment_t id;
 	char name[RAMP_NAME_MAX + 1];

@@ -127,6 +127,14 @@ bool transfers_rolled_back(struct transfers *transfers, ramp_segment_t id)
 	return row_kind & 8;
 }
 
+bool transfers_move(struct transfers *transfers, ramp_segment_t id, struct transfer_move *out)
+{
+	(void)transfers;
+	*out = (struct transfer_move){.from = 1, .to = 2, .state = "pre-copying", .since_ms = id};
+	out->in_rounds = row_kind & 2;
+	return row_kind & 8;
+}
+
 bool transfers_prefill(struct transfers *transfers, ramp_segment_t id, struct transfer_prefill *out)
 {
 	(void)transfers;

@@ -141,6 +141,8 @@ static void look(const struct command *c, struct command_reply *reply)
 	if (transfers_prefill(d.transfers, c->id, &reply->prefill))
 		snprintf(reply->prefill_state, sizeof(reply->prefill_state), "%s",
 			 reply->prefill.state);
+	if (transfers_move(d.transfers, c->id, &reply->move))
+		snprintf(reply->move_state, sizeof(reply->move_state), "%s", reply->move.state);
 	if (!transfers_figures(d.transfers, c->id, &reply->figures))
 		reply->figures.id = 0;
 	atomic_store(&world->window_us[d.self], status.window_last_us);

@@ -4,8 +4,10 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "transfer_stories.h"
 #include "transport/proto.h"
 
@@ -375,6 +377,19 @@ START_TEST(closed_to_stores)
 }
 END_TEST
 
+static void shows(ramp_node_t node, ramp_segment_t id, const char *state)
+{
+	struct transfer_move m;
+
+	ck_assert_str_eq(world_move_state(node, id, &m), state);
+	if (!*state)
+		return;
+	ck_assert(m.from == A && m.to == B && m.in_rounds == (node == A));
+	ck_assert((m.left_bytes != 0) ==
+		  (strcmp(state, "read ahead") == 0)); /* what was stored into since */
+	ck_assert_uint_le(m.left_bytes, 300 * RAMP_PAGE_BYTES);
+}
+
 /* It is read ahead, and waits for its client; it is closed, or not. */
 START_TEST(read_ahead)
 {
@@ -385,13 +400,17 @@ START_TEST(read_ahead)
 	ask = world_connect(A, id, B, SESSION_READ_AHEAD, 0);
 	eventually(waits_at(ask, SESSION_READ_AHEAD));
 	ck_assert(!world_program(A, id).closed);
+	shows(A, id, "read ahead");
+	shows(B, id, "pre-copying here");
 	if (_i == 0) {
 		world_go(A, ask, SESSION_WRITES_CLOSED, 0);
 		eventually(waits_at(ask, SESSION_ALL_READ));
 		ck_assert(world_program(A, id).closed);
+		shows(A, id, "writes closed");
 	} else if (_i == 2) {
 		world_cancel(A, ask);
 		ck_assert_int_eq(world_answer(ask), -EINTR);
+		shows(A, id, "");
 		is_open(id);
 		return;
 	}

@@ -530,6 +530,16 @@ const char *world_prefill_state(ramp_node_t node, ramp_segment_t id, struct tran
 	return state;
 }
 
+const char *world_move_state(ramp_node_t node, ramp_segment_t id, struct transfer_move *out)
+{
+	static char state[32];
+	struct command_reply reply = order(node, (struct command){.order = ORDER_STATUS, .id = id});
+
+	memcpy(state, reply.move_state, sizeof(state));
+	*out = reply.move;
+	return state;
+}
+
 struct msg_figures world_figures(ramp_node_t node, ramp_segment_t id)
 {
 	return order(node, (struct command){.order = ORDER_STATUS, .id = id}).figures;

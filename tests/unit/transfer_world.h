@@ -221,6 +221,8 @@ void world_rename(ramp_segment_t id, const char *name); /* by yet another node *
 void world_prefill(ramp_segment_t id, ramp_node_t node);
 /* The state that the node says: "" where there is nothing to tell, and of why in `why`. */
 const char *world_prefill_state(ramp_node_t node, ramp_segment_t id, struct transfer_prefill *out);
+/* The same of its move. */
+const char *world_move_state(ramp_node_t node, ramp_segment_t id, struct transfer_move *out);
 struct msg_figures world_figures(ramp_node_t node, ramp_segment_t id);
 void world_hold(ramp_node_t node, ramp_segment_t id); /* a program maps it */
 struct local_program world_program(ramp_node_t node, ramp_segment_t id);
@@ -296,7 +298,9 @@ struct command_reply {
 	uint64_t failed;
 	struct transfer_prefill prefill; /* state NULL: there is nothing to tell */
 	char prefill_state[16];		 /* ... which is a pointer of another process */
-	struct msg_figures figures;	 /* of the last hand-over; id 0: none */
+	struct transfer_move move;	 /* the same */
+	char move_state[32];
+	struct msg_figures figures; /* of the last hand-over; id 0: none */
 };
 
 #endif

@@ -36,7 +36,7 @@ echo "a pre-copy, and a move in steps, which its own program makes and is asked 
 program x ready
 rampfs-migrate --mode precopy "$mnt/a/a/x" b
 within 20 grep -q settled "$scratch/said"
-same "hears asked b connecting b ready b given b left b settled b" "$(said)" "the phases of a pre-copy"
+same "hears asked b connecting b round b ready b given b left b settled b" "$(said)" "the phases of a pre-copy"
 equal "$mnt/b/b/x"
 ended
 xattr "$mnt/b/b/x" last_move | grep -q " rounds_us=[1-9].* round_pages=[1-9][0-9]* window_pages=0 " ||
@@ -53,13 +53,13 @@ rampfs-migrate --wait "$mnt/b/b/x" a
 echo "in two steps it is asked before it is closed to stores, and keeps it open without an answer"
 program x deaf
 within 20 grep -q busy "$scratch/said"
-same "hears connecting b asked b ready b failed b: process $pid (depart_user) was asked to let go of it, and has not answered for 1000 ms" \
+same "hears connecting b round b asked b ready b failed b: process $pid (depart_user) was asked to let go of it, and has not answered for 1000 ms" \
 	"$(said | sed 's/busy //; s/ busy//')" "the phases of two steps without an answer"
 ended
 for how in two tries; do
 	program x $how
 	within 20 grep -q settled "$scratch/said"
-	same "hears connecting b asked b ready b closed b given b left b settled b equal" \
+	same "hears connecting b round b asked b ready b closed b given b left b settled b equal" \
 		"$(grep -v equal "$scratch/said" | paste -sd' ') $(grep equal "$scratch/said")" "the phases of two steps"
 	equal "$mnt/b/b/x"
 	ended

@@ -62,9 +62,9 @@ static void *counter(void *arg)
 
 static const char *kind_name(enum ramp_event_kind kind)
 {
-	static const char *const names[] = {"",	      "arrived",    "whole", "left",  "missed",
-					    "asked",  "connecting", "ready", "given", "settled",
-					    "failed", "coming",	    "closed"};
+	static const char *const names[] = {"",	      "arrived",    "whole",  "left",  "missed",
+					    "asked",  "connecting", "ready",  "given", "settled",
+					    "failed", "coming",	    "closed", "round"};
 
 	return names[kind];
 }
@@ -85,6 +85,8 @@ static void heed(struct ramp_watch *watch, const struct ramp_event *event, const
 	missed |= event->kind == RAMP_MISSED;
 	if (event->kind == RAMP_ASKED)
 		CHECK(event->within_ms >= 1 && event->within_ms <= 4000);
+	if (event->kind == RAMP_ROUND) /* it stores into one page */
+		CHECK(event->left <= 1);
 	printf("%s %s%s%s\n", kind_name(event->kind), event->node, event->why[0] ? ": " : "",
 	       event->why);
 	fflush(stdout);

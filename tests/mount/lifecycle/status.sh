@@ -35,7 +35,7 @@ schema = {
     "nodes": {"name": text, "role": text, "state": text, "address": text, "capacity_bytes": number, "incarnation": text, "transport": text},
     "segments": {"node": text, "name": text, "size_bytes": number, "id": number, "epoch": number, "extent_bytes": number,
                  "resident_bytes": number, "addr": text, "state": text, "owner": text, "source": text, "target": text, "pages": text,
-                 "mmap": text, "mode": text, "prefill": text, "prefill_state": (dict, type(None)), "lost": text, "last_move": (dict, type(None)), "source_silent": boolean},
+                 "mmap": text, "mode": text, "prefill": text, "prefill_state": (dict, type(None)), "lost": text, "last_move": (dict, type(None)), "move": text, "source_silent": boolean},
     "migrations": {"name": text, "from": text, "to": text, "state": text, "age_ms": number, "side": text},
     "attention": {"node": text, "name": text, "why": text},
 }
