@@ -294,7 +294,7 @@ int ramp_transfer(struct ramp_segment *segment);
  *
  * ramp_finish_write() waits until the node has read ahead in rounds (and begins that), and closes the
  * segment to stores: from its return on no byte of it changes. A store of any program waits, and so does
- * a system call that would change bytes (-EAGAIN where it must not wait, EBUSY after some seconds); loads and
+ * a system call that would change bytes (one of the file is EBUSY after some seconds); loads and
  * read(2) continue, meanwhile that node reads what was stored into since. ramp_finish_read() waits until it has
  * all, and hands the segment over as ramp_transfer(): what waits to store is SIGBUS then, as any touch. The
  * forms with try wait for neither: -EAGAIN, call again; the first one begins the rounds.

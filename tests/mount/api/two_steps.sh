@@ -62,6 +62,9 @@ state() { xattr "$mnt/a/a/$name" state; }
 is_closed() {
 	local was1 was2 now1 now2 first
 	case $(state) in "writes closed, "*" bytes left") ;; *) fail "$name: it is $(state)" ;; esac
+	xattr "$mnt/a/a/$name" move | grep -qE '^from=a to=b since_ms=[0-9]+ round=[0-9]+ left_bytes=[0-9]+ state=writes closed$' ||
+		fail "$name: its move is $(xattr "$mnt/a/a/$name" move)"
+	xattr "$mnt/b/a/$name" move | grep -qE '^from=a to=b since_ms=[0-9]+ state=pre-copying here$' || fail "$name: at b $(xattr "$mnt/b/a/$name" move)"
 	first=$(sum) was1=$(counts 1) was2=$(counts 2)
 	sleep 0.3
 	now1=$(counts 1) now2=$(counts 2)
@@ -80,9 +83,11 @@ is_open() {
 	was1=$(counts 1) was2=$(counts 2)
 	within 20 stores_more "${was1#* }" "${was2#* }"
 	within 20 is_stable
+	within 20 moves_not
 	timeout 20 dd of="$mnt/a/a/$name" bs=8 count=1 conv=notrunc status=none if="$scratch/before"
 }
 is_stable() { [ "$(state)" = stable ]; }
+moves_not() { [ "$(xattr "$mnt/a/a/$name" move)" = none ]; }
 # Each byte is what was there before, and what the two programs have stored since.
 is_whole() {
 	/usr/bin/python3 - "$scratch/before" "$1" "$scratch/mirror.$name.1" "$scratch/mirror.$name.2" <<'P'
@@ -115,6 +120,7 @@ echo "closed, opened again, closed once more, and handed over"
 begin one
 ask read -107 # not connected
 ask connect
+same "stable from=a to=b connected" "$(state) $(xattr "$mnt/a/a/$name" move | sed 's/since_ms=[0-9]* state=//')" "$name: its state, and its move's"
 ask read -22 # not closed
 ask try_write +
 is_closed
@@ -136,6 +142,63 @@ for middle in "" prepare; do
 	ask read
 	gone
 done
+
+echo "calls that change bytes are EBUSY after some seconds, one that may not wait fails at once; nothing has changed"
+# closed NAME FD: a segment that a holder of its own has closed; calls of one file wait for each other
+closed() {
+	head -c 8192 /dev/urandom >"$mnt/a/a/$1"
+	cp "$mnt/a/a/$1" "$scratch/before.$1"
+	mkfifo "$scratch/lines.$1"
+	timeout -k 5 120 "$user" hold "$mnt/a" "$1" b <"$scratch/lines.$1" >"$scratch/said.$1" 2>&1 &
+	eval "exec $2>\"\$scratch/lines.\$1\""
+	printf 'connect\nwrite\n' >&"$2"
+	within 20 grep -q "^write 0" "$scratch/said.$1"
+}
+changers=()
+# change NAME COMMAND...: begins it
+change() {
+	timeout -k 5 60 "${@:2}" "$mnt/a/a/$1" 2>"$scratch/change.$1" &
+	changers+=($!)
+}
+closed cut 5
+closed punched 6
+closed written 7
+/usr/bin/python3 - "$mnt/a/a/written" <<'P' || fail "written: a write that may not wait"
+import errno, os, sys
+try:
+    os.pwritev(os.open(sys.argv[1], os.O_RDWR), [b"abcd"], 0, os.RWF_NOWAIT)
+    sys.exit("it was carried out")
+except OSError as e:
+    assert e.errno == errno.EOPNOTSUPP, e  # the kernel knows no such call of a FUSE file
+P
+change cut truncate -s 4096
+change punched fallocate -p -o 0 -l 4096
+change written python3 -c 'import os, sys; os.pwrite(os.open(sys.argv[1], os.O_RDWR), b"abcd", 0)'
+for i in 0 1 2; do
+	if wait "${changers[i]}"; then fail "change $i was carried out"; fi
+done
+for name in cut punched written; do
+	grep -q "Device or resource busy" "$scratch/change.$name" || fail "$name: $(cat "$scratch/change.$name")"
+	same "writes closed" "$(state | sed 's/,.*//')" "$name: its state"
+	cmp "$mnt/a/a/$name" "$scratch/before.$name" || fail "$name has changed"
+done
+exec 5>&- 6>&- 7>&-
+for name in cut punched written; do within 20 is_stable; done
+truncate -s 4096 "$mnt/a/a/cut"
+
+echo "a stopped process can't let go of its stores: it is named, and nothing is closed"
+begin stopped
+ask connect
+stopped=$(pgrep -P "${workers[0]}")
+kill -STOP "$stopped"
+ask write -16
+grep -q "process $stopped " "$scratch/err" || fail "$name: $(cat "$scratch/err")"
+kill -CONT "$stopped"
+is_open
+ask connect
+ask write
+ask read
+gone
 
 echo "a process that waits to store is killed; then it is handed over as ever (ramp_transfer)"
 begin killed
