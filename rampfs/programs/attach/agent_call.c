@@ -81,6 +81,7 @@ int agent_look(struct client *client, uint32_t serial, uint64_t *at)
 			return -ESRCH;
 		if (rc || msg.type != SESSION_DONE || msg.result > 4095)
 			return hang_up(client, -EPROTO);
+		atomic_store(&client->answered_us, clock_us());
 		if (msg.serial == client->return_serial)
 			client->return_serial = 0;
 		if (msg.serial != serial) {

@@ -16,6 +16,7 @@
 
 #define END_MS	     500 /* that a process has to end after its session */
 #define END_PAUSE_US 200
+#define ANSWERED_US  1000u
 
 struct client *client_make(struct programs *p, pid_t pid, uid_t uid)
 {
@@ -174,7 +175,9 @@ pid_t client_agent_thread(struct client *client)
 	return tid ? tid : client->pid;
 }
 
+/* To ask /proc costs more than most conversations. */
 bool client_stopped(struct client *client)
 {
-	return process_state(client_agent_thread(client)) == 'T';
+	return clock_us() - atomic_load(&client->answered_us) > ANSWERED_US &&
+	       process_state(client_agent_thread(client)) == 'T';
 }

@@ -107,9 +107,10 @@ struct client {
 	atomic_bool behind; /* it was not told of each segment that has left or come back */
 	/* Its mappings may have changed (a remap event): look into /proc. */
 	atomic_bool stale;
-	atomic_bool stopped;	 /* a hint: by SIGSTOP, shortly before the window */
-	_Atomic uint64_t remaps; /* remap events read so far */
-	atomic_uint reading;	 /* threads that have read events and not counted them yet */
+	atomic_bool stopped;	      /* a hint: by SIGSTOP, shortly before the window */
+	_Atomic uint64_t answered_us; /* when its agent has answered last */
+	_Atomic uint64_t remaps;      /* remap events read so far */
+	atomic_uint reading;	      /* threads that have read events and not counted them yet */
 	/* Since when the thread of that kind (the first one of several) maps pages in this
 	   client; 0: none does. */
 	_Atomic uint64_t resolving_ms[RESOLVERS];
@@ -154,7 +155,8 @@ void client_look_soon(struct client *client);
 bool client_has_late(struct client *client);
 /* Returns the agent's thread; where it is not known, the main one. */
 pid_t client_agent_thread(struct client *client);
-/* Returns whether its agent's thread is stopped by a signal (SIGSTOP; not by a tracer). */
+/* Returns whether its agent's thread is stopped by a signal (SIGSTOP; not by a tracer). An agent that has
+   answered within the last millisecond counts as one that is not. */
 bool client_stopped(struct client *client);
 
 #endif
