@@ -64,6 +64,8 @@
  *                                         for the page tables of the mapping at addr. scratch
  *                                         and addr are equal modulo 1 GiB, so that whole tables
  *                                         move. EEXIST: something is mapped there.
+ *                                         len 0: nothing is kept; a MOVE or DROP comes soon (EINVAL
+ *                                         of an older agent).
  *   MOVE{serial, segment, ranges}         urgent, like DROP: mremap(addr, len, len, MREMAP_MAYMOVE |
  *                                         MREMAP_FIXED | MREMAP_DONTUNMAP, scratch) of all that
  *                                         was reserved in the ranges, one mapping after the other;

@@ -100,12 +100,6 @@ static int receive(struct agent_session *session, struct session_msg *msg, int *
 	return rc == -EAGAIN ? session_recv(session->sock, msg, fds, nfds, 0) : rc;
 }
 
-/* The daemon asks this right before a window. */
-static bool is_last_question(const struct session_msg *msg)
-{
-	return msg->type == SESSION_RESERVE || (msg->type == SESSION_DROP && !msg->count);
-}
-
 /* Carries out one command. Returns false where the session is over. */
 static bool serve_one(struct agent *agent)
 {
@@ -126,7 +120,7 @@ static bool serve_one(struct agent *agent)
 		close(fds[i]);
 	if (hung_up || session_send(agent->session.sock, &done, NULL, 0, 0))
 		return false;
-	if (is_last_question(&msg))
+	if (msg.type == SESSION_RESERVE) /* it comes right before a window */
 		agent->session.poll_until_us = clock_us() + POLL_US;
 	away_settle(&agent->session);
 	return true;

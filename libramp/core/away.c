@@ -48,13 +48,13 @@ static struct away *find_free(struct agent_session *session)
 
 int away_reserve(struct agent_session *session, const struct session_msg *msg)
 {
-	struct away *away = find_free(session);
+	struct away *away = msg->len ? find_free(session) : NULL;
 	long at;
 	int rc;
 
 	if (!away)
-		return ENOSPC;
-	if (!msg->scratch || !msg->len || !page_aligned(msg->addr | msg->len | msg->scratch))
+		return msg->len ? ENOSPC : 0;
+	if (!msg->scratch || !page_aligned(msg->addr | msg->len | msg->scratch))
 		return EINVAL;
 	rc = move_guard_begin(&session->guard, session->sock, session->uffd);
 	if (rc)

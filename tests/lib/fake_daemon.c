@@ -803,6 +803,8 @@ int fake_reserve(struct fake *fake, pid_t pid)
 
 	fake_look(fake, pid);
 	MUST(p->moves);
+	MUST(command(p, &(struct session_msg){.type = SESSION_RESERVE, .segment = SEGMENT_ID}, -1,
+		     NULL) == 0);
 	for (int i = 0; i < p->n && !rc; i++) {
 		struct session_msg msg = {.type = SESSION_RESERVE,
 					  .segment = SEGMENT_ID,

@@ -132,10 +132,10 @@ static bool is_soon_dropped(struct client *client, const struct address_range *v
 	       0;
 }
 
-/* Asks what changes nothing, so that the agent expects the window. */
+/* Keeps nothing: so the agent expects the window. An older one says that this is EINVAL, and expects it, too. */
 static void say_soon(struct mapped_segment *mseg, struct client *client)
 {
-	struct session_msg msg = {.type = SESSION_DROP, .segment = mseg->id};
+	struct session_msg msg = {.type = SESSION_RESERVE, .segment = mseg->id};
 
 	agent_call(client, &msg, -1, clock_ms() + RESERVE_MS, NULL);
 }
