@@ -186,6 +186,19 @@ int programs_may_move_since(struct programs *programs, struct seg *seg, uint64_t
  * Blocks; programs continue.
  */
 int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err *err);
+struct mapped_segment;
+struct prelook_one {
+	struct seg *seg;
+	struct ramp_err *err;
+	/* programs_prelook_many's own: */
+	struct mapped_segment *mseg;
+	uint64_t ino;
+	bool looks;
+
+	int rc; /* as of programs_prelook */
+};
+/* The same for several segments, which share a look; each has its own result. */
+void programs_prelook_many(struct programs *programs, struct prelook_one *ones, size_t n);
 /*
  * Takes access away from every attachment: registers, lets the agents move the page tables away, checks with
  * PAGEMAP_SCAN and PROCMAP_QUERY that nothing is left. New attaches wait from here on. When it

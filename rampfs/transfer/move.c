@@ -482,16 +482,31 @@ static void back_from_work(void *arg)
 		move_look(t, id);
 }
 
-/* A move exists at least until its worker returns. A program that has the segment may delay the
-   worker (seg_hand_out; a program that holds its mmap lock). */
-void move_work(struct move *m, move_fn *work, move_fn *done)
+void move_work_begin(struct move *m, move_fn *done)
 {
 	m->working = true;
-	m->work = work;
 	m->work_done = done;
 	m->work_rc = 0;
 	m->work_err.code = 0;
 	m->work_err.text[0] = 0;
 	m->t->jobs++;
+}
+
+void move_work_over(struct move *m)
+{
+	loop_post(m->t->loop, back_from_work, m);
+}
+
+void move_work_alone(struct move *m, move_fn *work)
+{
+	m->work = work;
 	loop_work_of(m->t->loop, m->owner, run_work, back_from_work, m);
+}
+
+/* A move exists at least until its worker returns. A program that has the segment may delay the
+   worker (seg_hand_out; a program that holds its mmap lock). */
+void move_work(struct move *m, move_fn *work, move_fn *done)
+{
+	move_work_begin(m, done);
+	move_work_alone(m, work);
 }

@@ -185,6 +185,7 @@ struct move {
 	bool look_again;       /* something changed while a worker had it */
 	atomic_bool cancelled; /* read by the freeze's worker */
 	move_fn *work, *work_done;
+	STAILQ_ENTRY(move) in_line; /* S_FREEZING: of source_line.c */
 	int work_rc;
 	struct ramp_err work_err;
 
@@ -228,6 +229,12 @@ void move_tick_in(struct move *m, uint32_t ms);
 void move_retry(struct move *m);
 /* Has a worker call `work`, then the control loop `done`. */
 void move_work(struct move *m, move_fn *work, move_fn *done);
+/* The same in two halves, for a worker that has several moves: from the first on a worker has this one, until it
+   calls the second, which may free the move. */
+void move_work_begin(struct move *m, move_fn *done);
+void move_work_over(struct move *m);
+/* Has another worker continue with it, after move_work_begin. */
+void move_work_alone(struct move *m, move_fn *work);
 
 /* The next pause; doubles it, up to BACKOFF_MAX_MS. */
 uint32_t move_backoff(uint32_t *backoff_ms);

@@ -20,6 +20,7 @@
 #include "move_meta.h"
 #include "source_connect.h"
 #include "source_hold.h"
+#include "source_line.h"
 #include "source_window.h"
 
 static void prepare_failed_now(struct move *m)
@@ -85,7 +86,10 @@ static void frozen(struct move *m)
 static void freeze(struct move *m)
 {
 	move_go(m, S_ASKING, S_FREEZING);
-	move_work(m, source_freeze_work, frozen);
+	if (m->queues && !m->source.rounds && !m->source.copy_mode)
+		source_line_join(m, frozen);
+	else
+		move_work(m, source_freeze_work, frozen);
 }
 
 void source_depart(struct move *m)

@@ -2,7 +2,8 @@
  * The window at the source: the time in which neither end can touch the segment.
  *
  * Happy path: one call of a worker freezes, revokes, compares, records GIVEN and sends TRANSFER,
- * with no change of threads in between (R3).
+ * with no change of threads in between (R3). Moves of a batch have their windows one after the other, and
+ * share the look before them.
  *
  * How it fails: the same call undoes all steps in reverse, keys first; then the prepare is aborted
  * (R4).
@@ -26,8 +27,9 @@
 #include "source_list.h"
 #include "source_mode.h"
 
-#define FREEZE_MS 1000u /* for the daemon's own reads and writes under way */
-#define REVOKE_MS 2000u /* for programs */
+#define FREEZE_MS 1000u	 /* for the daemon's own reads and writes under way */
+#define REVOKE_MS 2000u	 /* for programs */
+#define SLOW_US	  20000u /* of several: after such a window others do not wait for the next one */
 
 static int record_given(struct move *m)
 {
@@ -66,24 +68,28 @@ void source_give(struct move *m)
 	given_send(m, PROTO_TRANSFER);
 }
 
+/* Before the window: the grant (the target reads nothing before it has TRANSFER), and programs_prelook, which
+   saves the revoke a look at all mappings. */
+static void open_window(struct move *m)
+{
+	m->work_rc = given_grant(m);
+	if (m->work_rc)
+		return;
+	trace_step(m->trace, "pages may be read under the key");
+	m->work_rc = programs_prelook(m->t->programs, m->seg, &m->work_err);
+	if (m->work_rc)
+		given_ungrant(m);
+}
+
 /*
- * Prepares the window and goes through it, in one call: gate, revoke, compare, record, message
- * (R3). Before the window come the grant (the target reads nothing before it has TRANSFER), and
- * programs_prelook, which saves the revoke a look at all mappings. On failure everything is undone in
- * reverse, keys first. In mode copy the target reads first (copy.c).
+ * Goes through the window, in one call: gate, revoke, compare, record, message (R3). On failure
+ * everything is undone in reverse, keys first. In mode copy the target reads first (copy.c).
  */
 static void freeze_and_give(struct move *m)
 {
 	struct transfers *t = m->t;
 
-	m->work_rc = given_grant(m);
-	if (m->work_rc)
-		return;
-	trace_step(m->trace, "pages may be read under the key");
-	m->work_rc = programs_prelook(t->programs, m->seg, &m->work_err);
 	trace_step(m->trace, "mappings are watched, the window opens");
-	if (m->work_rc)
-		goto err_after_grant;
 	m->source.window_from_us = clock_us();
 	m->work_rc = seg_freeze(m->seg, FREEZE_MS, &m->work_err);
 	if (m->work_rc)
@@ -114,9 +120,6 @@ err_after_freeze:
 err_after_watch:
 	given_ungrant(m);
 	programs_restore(t->programs, m->seg);
-	return;
-err_after_grant:
-	given_ungrant(m);
 }
 
 /* Runs at real-time priority: busy programs must not keep this thread off the processor while it
@@ -125,13 +128,74 @@ void source_freeze_work(struct move *m)
 {
 	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
 
-	freeze_and_give(m);
+	open_window(m);
+	if (!m->work_rc)
+		freeze_and_give(m);
 	if (lifted)
 		kernel_rt_boost(0);
 	if (m->work_rc) {
 		rounds_open(m);
 		rounds_end(m);
 	}
+}
+
+/* ---- several, one after the other ------------------------------------------------------------ */
+
+/* Prepares the windows of all, with one look at the programs. Moves that fail, or are cancelled, have none. */
+static void open_windows(struct move *const *moves, size_t n)
+{
+	struct prelook_one ones[SOURCE_MANY];
+	struct move *open[SOURCE_MANY];
+	size_t n_open = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct move *m = moves[i];
+
+		m->work_rc = atomic_load(&m->cancelled)
+				     ? ramp_err_set(&m->work_err, EINTR, "cancelled")
+				     : given_grant(m);
+		if (m->work_rc)
+			continue;
+		open[n_open] = m;
+		ones[n_open++] = (struct prelook_one){.seg = m->seg, .err = &m->work_err};
+	}
+	if (n_open)
+		programs_prelook_many(open[0]->t->programs, ones, n_open);
+	for (size_t i = 0; i < n_open; i++) {
+		open[i]->work_rc = ones[i].rc;
+		if (ones[i].rc)
+			given_ungrant(open[i]);
+	}
+}
+
+size_t source_freeze_many(struct move *const *moves, size_t n)
+{
+	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
+	uint64_t began_us = 0;
+	size_t i;
+
+	open_windows(moves, n);
+	for (i = 0; i < n; i++) {
+		if (began_us && clock_us() - began_us > SLOW_US)
+			break;
+		began_us = clock_us();
+		if (!moves[i]->work_rc)
+			freeze_and_give(moves[i]);
+		move_work_over(moves[i]);
+	}
+	if (lifted)
+		kernel_rt_boost(0);
+	return i;
+}
+
+void source_freeze_opened(struct move *m)
+{
+	bool lifted = !kernel_rt_boost(KERNEL_FREEZE_PRIORITY);
+
+	if (!m->work_rc)
+		freeze_and_give(m);
+	if (lifted)
+		kernel_rt_boost(0);
 }
 
 /* Says what a pre-copy has left: programs wait for it at the target. */

@@ -294,6 +294,7 @@ int transfers_open(const struct transfers_config *config, struct transfers **out
 	atomic_init(&t->last_handle, ramp_random64() >> 1);
 	pthread_mutex_init(&t->lock, NULL);
 	STAILQ_INIT(&t->collapses);
+	STAILQ_INIT(&t->line);
 	for (size_t i = 0; i < PAIRS_MAX; i++)
 		TAILQ_INIT(&t->pairs[i].queue);
 	uv_timer_init(loop_uv(t->loop), t->up_timer);

@@ -27,6 +27,7 @@ struct collapse;
 struct giving;
 struct figures;
 struct tracing;
+struct line_group;
 struct tool_pulling;
 struct prefill;
 
@@ -100,6 +101,8 @@ struct transfers {
 	uint32_t jobs; /* workers that have something of ours */
 	uv_timer_t *up_timer;
 	LIST_HEAD(, move) moves[MOVE_BUCKETS];
+	STAILQ_HEAD(, move) line;	/* source_line.c */
+	LIST_HEAD(, line_group) groups; /* the same */
 	LIST_HEAD(, move_request) requests;
 	LIST_HEAD(, move_request) requests_of[MOVE_BUCKETS]; /* the same, by segment */
 	struct pair pairs[PAIRS_MAX];

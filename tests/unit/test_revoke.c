@@ -93,6 +93,36 @@ START_TEST(a_mapping_made_elsewhere_after_the_look_makes_it_busy)
 }
 END_TEST
 
+START_TEST(a_look_for_several_has_a_verdict_for_each)
+{
+	struct attached x = world_attached(world_segment("x", 3), O_RDWR);
+	struct attached y = world_attached(world_segment("y", 4), O_RDWR);
+	struct ramp_err errs[2] = {{0}};
+	struct prelook_one ones[] = {{.seg = x.seg, .err = &errs[0]},
+				     {.seg = y.seg, .err = &errs[1]}};
+
+	map_elsewhere(&x.prog, x.addr);
+	programs_prelook_many(world.programs, ones, 2);
+	is_busy(ones[0].rc, &errs[0], &x.prog, "outside");
+	must(ones[1].rc, &errs[1]);
+	map_elsewhere(&y.prog, y.addr);
+	is_busy(programs_revoke(world.programs, y.seg, REVOKE_MS, &errs[1]), &errs[1], &y.prog,
+		"changed that");
+	unmap_elsewhere(&x.prog);
+	unmap_elsewhere(&y.prog);
+	programs_prelook_many(world.programs, ones, 2);
+	must(ones[0].rc, &errs[0]);
+	must(ones[1].rc, &errs[1]);
+	must(programs_revoke(world.programs, x.seg, REVOKE_MS, &errs[0]), &errs[0]);
+	prog_load(&y.prog, y.addr);
+	must(programs_revoke(world.programs, y.seg, REVOKE_MS, &errs[1]), &errs[1]);
+	programs_restore(world.programs, x.seg);
+	programs_restore(world.programs, y.seg);
+	world_detached(&x);
+	world_detached(&y);
+}
+END_TEST
+
 START_TEST(a_program_that_attaches_after_the_look_is_revoked_too)
 {
 	struct seg *seg = world_segment("x", 3);
@@ -771,6 +801,7 @@ static void add_tests(TCase *tc)
 {
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_connect_makes_it_busy);
 	tcase_add_test(tc, a_mapping_made_elsewhere_after_the_look_makes_it_busy);
+	tcase_add_test(tc, a_look_for_several_has_a_verdict_for_each);
 	tcase_add_test(tc, a_program_that_attaches_after_the_look_is_revoked_too);
 	tcase_add_test(tc, a_look_without_a_revoke_leaves_nothing_behind);
 	tcase_add_test(tc, a_mapping_that_has_grown_since_connect_is_revoked);

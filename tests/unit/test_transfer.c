@@ -1009,6 +1009,48 @@ START_TEST(auto_does_not_weigh_many)
 }
 END_TEST
 
+/* Those that wait for their windows share a look, and each has its own verdict: one fails, or takes long. */
+START_TEST(windows_of_a_batch_share_a_look)
+{
+	enum { MANY = 7 };
+	ramp_segment_t ids[MANY];
+	int asks[MANY], failed = 0;
+
+	world_ask_many(A, B, MANY, ids, asks);
+	world_arm(A, POINT(AT_REVOKE, 0), _i ? DO_DOUBLE : DO_DROP, 1, 1);
+	atomic_store(&world->hold_revoke, false);
+	for (int i = 0; i < MANY; i++) {
+		int rc = world_answer(asks[i]);
+
+		ck_assert_msg(!rc || (rc == -EBUSY && strstr(world_text(asks[i]), "is stopped")),
+			      "%d: %s", rc, world_text(asks[i]));
+		failed += rc != 0;
+		ck_assert_uint_eq(world_owner(ids[i]), rc ? A : B);
+		world_rest(ids[i]);
+	}
+	ck_assert_int_eq(failed, _i ? 0 : 1);
+	ck_assert_uint_ge(atomic_load(&world->shared_looks), 1);
+	ck_assert_uint_lt(atomic_load(&world->shared_looks), MANY - 2);
+}
+END_TEST
+
+/* Those that wait are not frozen when their daemon ends. */
+START_TEST(windows_of_a_batch_end_with_their_source)
+{
+	enum { MANY = 4 };
+	ramp_segment_t ids[MANY];
+	int asks[MANY];
+
+	world_ask_many(A, B, MANY, ids, asks);
+	world_begin_end(A);
+	atomic_store(&world->hold_revoke, false);
+	world_let_end(A);
+	world_start(A);
+	for (int i = 0; i < MANY; i++)
+		stays(ids[i], A);
+}
+END_TEST
+
 /* A pre-copy has no more of the link than a limit leaves it; and a limited move says nothing of the link. */
 START_TEST(auto_heeds_a_limit)
 {
@@ -1176,6 +1218,8 @@ static Suite *precopy_stories(void)
 	tcase_add_test(tc, auto_takes_what_pays);
 	tcase_add_loop_test(tc, auto_looks_into_huge_pages, 0, 3);
 	tcase_add_loop_test(tc, auto_does_not_weigh_many, 0, 2);
+	tcase_add_loop_test(tc, windows_of_a_batch_share_a_look, 0, 2);
+	tcase_add_test(tc, windows_of_a_batch_end_with_their_source);
 	tcase_add_test(tc, auto_heeds_a_limit);
 	tcase_add_test(tc, a_limit_that_is_too_small_is_refused);
 	tcase_add_loop_test(tc, auto_goes_lazily_where_stores_are_not_seen, 0, 3);

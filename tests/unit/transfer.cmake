@@ -3,7 +3,7 @@ rampfs_test(NAME proto SOURCES unit/test_proto.c NEEDS transport base LABELS qui
 # The transfer floor itself over doubles of meta, programs and pull (transfer_world.h).
 set(transfer_sources transfer_core.c recovered.c move.c move_message.c move_meta.c figures.c collapse.c traces.c
   move_request_core.c source_list.c source_mode.c source_weigh.c sample.c link_speed.c source_connect.c rounds.c source_hold.c news.c given.c source_window.c target_reserve.c
-  target_pull.c copy.c departure.c source_prepare.c source_close.c source_rounds.c source_prefill.c target_rounds.c
+  target_pull.c copy.c departure.c source_line.c source_prepare.c source_close.c source_rounds.c source_prefill.c target_rounds.c
   source.c target.c prefill.c give_back.c dispatch.c move_request_remote.c move_request.c move_request_peer.c tool_pulls.c tool_give_up.c tool_moves.c registration.c
   transfer.c)
 list(TRANSFORM transfer_sources PREPEND ${CMAKE_SOURCE_DIR}/rampfs/transfer/)

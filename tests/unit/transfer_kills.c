@@ -104,6 +104,29 @@ START_TEST(killed_and_started_again)
 }
 END_TEST
 
+/* S dies when some of a batch are given, and others wait for their windows. */
+START_TEST(killed_between_the_windows_of_a_batch)
+{
+	enum { MANY = 6 };
+	static const uint32_t points[] = {POINT(AT_REVOKE, 0), POINT(AT_RECORD, RECORD_GIVEN),
+					  POINT(AFTER_RECORD, RECORD_GIVEN),
+					  POINT(AT_SEND, PROTO_TRANSFER)};
+	ramp_segment_t ids[MANY];
+	int asks[MANY];
+
+	world_ask_many(A, B, MANY, ids, asks);
+	world_arm(A, points[_i], DO_KILL, 2, 1);
+	atomic_store(&world->hold_revoke, false);
+	world_wait_dead(A);
+	world_start(A);
+	for (int i = 0; i < MANY; i++) {
+		world_rest(ids[i]);
+		ck_assert_int_eq(world_move(C, ids[i], C), 0);
+		world_rest(ids[i]);
+	}
+}
+END_TEST
+
 /* One daemon is killed at a step, and the other one right after it. */
 START_TEST(both_are_killed)
 {
@@ -538,6 +561,7 @@ void add_kill_stories(Suite *suite)
 	TCase *tc = story(suite, "kills");
 
 	tcase_add_loop_test(tc, killed_and_started_again, 0, N_STEPS);
+	tcase_add_loop_test(tc, killed_between_the_windows_of_a_batch, 0, 4);
 	tcase_add_loop_test(tc, both_are_killed, 0, N_STEPS);
 	tcase_add_loop_test(tc, the_other_end_reboots, 0, N_STEPS);
 	tc = story(suite, "leftovers");

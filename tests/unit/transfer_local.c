@@ -72,6 +72,13 @@ int programs_prelook(struct programs *programs, struct seg *seg, struct ramp_err
 	return 0;
 }
 
+void programs_prelook_many(struct programs *programs, struct prelook_one *ones, size_t n)
+{
+	atomic_fetch_add(&world->shared_looks, 1);
+	for (size_t i = 0; i < n; i++)
+		ones[i].rc = programs_prelook(programs, ones[i].seg, ones[i].err);
+}
+
 /*
  * Stores while a pre-copy reads: all new data; and of every 14 pages two are old when they are read. One of them is found
  * by the first look, and is new from then on; the other one is new at the freeze only. Of a large segment
@@ -306,6 +313,8 @@ int programs_revoke(struct programs *programs, struct seg *seg, uint32_t timeout
 		return ramp_err_set(err, EBUSY, "process 42 is stopped");
 	while (what == DO_DELAY && atomic_load(&world->hold_revoke))
 		usleep(1000);
+	if (what == DO_DOUBLE)
+		usleep(100000);
 	world_lock();
 	program(seg)->access = program(seg)->closed = false;
 	program(seg)->frozen = true;

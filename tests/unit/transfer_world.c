@@ -208,6 +208,23 @@ void world_wait_dead(ramp_node_t node)
 
 /* Repeats the request where the move is given up: a machine that is stopped for seconds looks like
    a silent target. */
+void world_ask_many(ramp_node_t node, ramp_node_t dst, int n, ramp_segment_t *ids, int *asks)
+{
+	atomic_store(&world->queues, true);
+	atomic_store(&world->hold_revoke, true);
+	world_arm(node, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
+	for (int i = 0; i < n; i++) {
+		ids[i] = world_segment(node, (char[]){(char)('a' + i), 0}, 10, 0);
+		world_hold(node, ids[i]);
+	}
+	for (int i = 0; i < n; i++)
+		asks[i] = world_ask(node, ids[i], dst, 0, false);
+	for (int i = 0; i < n; i++)
+		eventually(world_row(ids[i]).phase == SEGMENT_MOVING);
+	eventually(atomic_load(&world->fault[node].hits));
+	usleep(50000); /* its daemon sees the last commits, too */
+}
+
 void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim)
 {
 	int ask = world_ask(node, id, dst, 0, false);

@@ -37,8 +37,8 @@ enum where {
 	AFTER_RECORD,  /* + enum record_kind */
 	AT_PROPOSE,    /* + enum meta_command_type: before it is proposed */
 	AFTER_PROPOSE, /* applied, not yet answered */
-	AT_REVOKE,
-	AT_REMOVE, /* store_remove */
+	AT_REVOKE,     /* DO_DOUBLE: it takes as long as if a program did not answer */
+	AT_REMOVE,     /* store_remove */
 	AFTER_REMOVE,
 	AT_SCAN,    /* populated_list */
 	AT_RESERVE, /* reserve_memory */
@@ -128,6 +128,7 @@ struct world {
 	atomic_int huge;		  /* enum huge: mode auto finds huge pages */
 	atomic_uint split_all;		  /* calls of programs_split for whatever was stored into */
 	atomic_bool queues;		  /* every move is one of many */
+	atomic_uint shared_looks;	  /* calls of programs_prelook_many */
 	atomic_bool all_count; /* the last look finds all pages, for a change of mappings */
 	_Atomic uint64_t limit_bytes_s; /* of every move; 0: none */
 	_Atomic uint64_t link_bytes_s;	/* of each link; 0: as it was measured */
@@ -174,6 +175,9 @@ void world_kill(ramp_node_t node);	/* kill -9 of the daemon */
 void world_wait_dead(ramp_node_t node); /* ... by a fault that was armed */
 /* The same, by a move that `node` is asked for. */
 void world_ask_dead(ramp_node_t node, ramp_segment_t id, ramp_node_t dst, ramp_node_t victim);
+/* Makes n segments at `node`, and asks it to move them as many at once: one of them is held within its window
+   (hold_revoke), and the others wait for theirs. */
+void world_ask_many(ramp_node_t node, ramp_node_t dst, int n, ramp_segment_t *ids, int *asks);
 void world_start(ramp_node_t node);  /* the daemon starts (again) */
 void world_reboot(ramp_node_t node); /* kill -9, and the store is gone: another incarnation */
 void world_fence(ramp_node_t node);  /* its committed incarnation is over, says the operator */

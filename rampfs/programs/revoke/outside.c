@@ -72,12 +72,14 @@ static int outside_failed(const struct outside_run *run, struct ramp_err *err)
 	return ramp_err_set(err, EBUSY, "looking into process %s: %s", name, strerror(-run->rc));
 }
 
-static int outside_find(const struct outside_run *run, const struct mapped_segment *mseg,
-			uint64_t ino, struct ramp_err *err)
+int outside_find(const struct outside_run *run, const struct mapped_segment *mseg, uint64_t ino,
+		 struct ramp_err *err)
 {
 	const struct found_list *found = &run->found;
 	char name[64];
 
+	if (run->rc)
+		return outside_failed(run, err);
 	for (size_t i = found_first(found, ino); i < found->n && found->at[i].ino == ino; i++) {
 		if (found->at[i].start >= mseg->lo && found->at[i].end <= mseg->hi)
 			continue;
@@ -87,17 +89,19 @@ static int outside_find(const struct outside_run *run, const struct mapped_segme
 	return 0;
 }
 
-int outside_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
-		 struct ramp_err *err)
+struct outside_run *outside_look(struct programs *p)
 {
 	struct outside_run *run = calloc(1, sizeof(*run));
-	int rc;
 
 	if (!run)
-		return ramp_err_sys(err, ENOMEM, "asking which sessions map it");
+		return NULL;
 	run->programs = p;
-	run = (struct outside_run *)shared_join(&outside_runs, &run->run, (uintptr_t)p, SHARED_NEW);
-	rc = run->rc ? outside_failed(run, err) : outside_find(run, mseg, ino, err);
-	shared_put(&outside_runs, &run->run);
-	return rc;
+	return (struct outside_run *)shared_join(&outside_runs, &run->run, (uintptr_t)p,
+						 SHARED_NEW);
+}
+
+void outside_put(struct outside_run *run)
+{
+	if (run)
+		shared_put(&outside_runs, &run->run);
 }

@@ -11,9 +11,14 @@
 struct mapped_segment;
 struct programs;
 
-/* Looks into all of these processes, after this call. -EBUSY: one maps the segment's file `ino` outside
-   of its extent, or can't be looked into; `err` names it. Blocks. */
-int outside_look(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
+struct outside_run;
+
+/* Looks into all of these processes, after this call, for files of every segment. NULL: no memory. Blocks. */
+struct outside_run *outside_look(struct programs *p);
+/* -EBUSY: one of them maps the segment's file `ino` outside of its extent, or can't be looked into; `err` names
+   it. */
+int outside_find(const struct outside_run *run, const struct mapped_segment *mseg, uint64_t ino,
 		 struct ramp_err *err);
+void outside_put(struct outside_run *run); /* may be NULL */
 
 #endif

@@ -24,6 +24,7 @@
  */
 #include <errno.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,6 +46,7 @@
 /* above mmap_min_addr, below everything that is mapped unless a program asks for such an address */
 #define NOWHERE	       UINT64_C(0x100000)
 #define COUNT_TRIES    400 /* for an mremap that is under way: 20 ms and more */
+#define HOLD_TRIES     10 /* the same in the window, where a full look takes a millisecond or more */
 #define COUNT_PAUSE_US 50
 
 #define UNMAP_MS 1000u
@@ -86,6 +88,14 @@ int prelook_reach(struct mapped_segment *mseg, struct ramp_err *err)
 			    name);
 }
 
+static bool is_among(struct client *const *clients, size_t n, const struct client *client)
+{
+	for (size_t i = 0; i < n; i++)
+		if (clients[i] == client)
+			return true;
+	return false;
+}
+
 /* ---- the look ------------------------------------------------------------------------------- */
 
 /* Counts the live refs, and the remap events of their clients. False: an mremap is under way. */
@@ -122,29 +132,36 @@ static bool count_attaches(struct programs *p, struct mapped_segment *mseg, uint
 }
 
 /* The agent that has just moved page tables away, here or for another segment, ends its mremap when it has had a
-   processor once more. Without a count all pages would be sent again. */
-bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
-		   size_t count, struct prelook *counts)
+   processor once more. Without a count all pages would be sent again, or all mappings looked at in the
+   window. */
+static bool count_soon(struct programs *p, struct mapped_segment *mseg,
+		       const struct mapping_ref *refs, size_t count, int tries,
+		       struct prelook *counts)
 {
 	if (!count_attaches(p, mseg, &counts->attaches))
 		return false; /* it needs `change` to end */
 	for (int i = 0; !count_all(refs, count, &counts->live, &counts->remaps); i++) {
-		if (i == COUNT_TRIES)
+		if (i == tries)
 			return false;
 		usleep(COUNT_PAUSE_US);
 	}
 	return true;
 }
 
+bool prelook_count(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
+		   size_t count, struct prelook *counts)
+{
+	return count_soon(p, mseg, refs, count, COUNT_TRIES, counts);
+}
+
 bool prelook_holds(struct programs *p, struct mapped_segment *mseg, const struct mapping_ref *refs,
 		   size_t count)
 {
 	const struct prelook *w = &mseg->prelook;
-	uint64_t remaps, attaches;
-	size_t live;
+	struct prelook now;
 
-	return w->on && count_attaches(p, mseg, &attaches) && attaches == w->attaches &&
-	       count_all(refs, count, &live, &remaps) && live == w->live && remaps == w->remaps;
+	return w->on && count_soon(p, mseg, refs, count, HOLD_TRIES, &now) &&
+	       now.attaches == w->attaches && now.live == w->live && now.remaps == w->remaps;
 }
 
 /* Registers all live refs. False: one of them is not there any more. */
@@ -159,37 +176,38 @@ static bool arm_early(struct mapped_segment *mseg, const struct mapping_ref *ref
 	return true;
 }
 
-static void note_stopped(const struct mapping_ref *refs, size_t count)
+/* *last: the process that was looked at last, just now; NULL: none. */
+static void note_stopped(struct mapped_segment *mseg, const struct client **last)
 {
-	for (size_t i = 0; i < count; i++)
-		if (i == 0 || refs[i].client != refs[i - 1].client)
-			atomic_store(&refs[i].client->stopped, client_stopped(refs[i].client));
+	struct client **clients;
+	size_t count;
+
+	clients = mseg_clients(mseg, &count);
+	if (!clients) /* no memory: the revoke finds out */
+		return;
+	for (size_t i = 0; i < count; i++) {
+		if (clients[i] != *last)
+			atomic_store(&clients[i]->stopped, client_stopped(clients[i]));
+		*last = clients[i];
+	}
+	clients_free(clients, count);
 }
 
-/* change is held. */
-static int take_prelook(struct programs *p, struct mapped_segment *mseg, uint64_t ino,
-			struct ramp_err *err)
+/* Registers, and counts what would outdate the look that comes next. change is held. */
+static int prelook_begin(struct programs *p, struct mapped_segment *mseg, struct ramp_err *err)
 {
 	struct prelook *w = &mseg->prelook;
 	struct mapping_ref *refs = NULL;
 	size_t count = 0;
-	int rc;
 
 	/* The table may be old: CONNECT was a while ago. */
 	mseg_look_all(p, mseg, NULL);
 	if (mseg_refs(mseg, &refs, &count))
 		return ramp_err_sys(err, ENOMEM, "attachments");
 	w->armed = true;
-	w->on = count_attaches(p, mseg, &w->attaches) && arm_early(mseg, refs, count) &&
-		count_all(refs, count, &w->live, &w->remaps);
-	rc = outside_look(p, mseg, ino, err);
-	note_stopped(refs, count);
-	if (!rc)
-		move_away_prepare(p, mseg);
+	w->on = arm_early(mseg, refs, count) && prelook_count(p, mseg, refs, count, w);
 	mapping_refs_free(refs, count);
-	if (rc)
-		prelook_end(p, mseg);
-	return rc;
+	return 0;
 }
 
 void prelook_end(struct programs *p, struct mapped_segment *mseg)
@@ -207,27 +225,124 @@ void prelook_end(struct programs *p, struct mapped_segment *mseg)
 				uffd_disarm(cm->client, cm->at[i].start, cm->at[i].end);
 }
 
+/* ---- of one segment, or of many -------------------------------------------------------------- */
+
+/* Adds the clients of one segment that are not there yet. Returns 0 or -ENOMEM. */
+static int add_clients(struct mapped_segment *mseg, struct client ***all, size_t *n)
+{
+	size_t count, before = *n;
+	struct client **some = mseg_clients(mseg, &count), **more;
+
+	if (!some)
+		return -ENOMEM;
+	more = reallocarray(*all, before + count + 1, sizeof(*more));
+	if (!more) {
+		clients_free(some, count);
+		return -ENOMEM;
+	}
+	*all = more;
+	for (size_t i = 0; i < count; i++)
+		if (is_among(more, before, some[i]))
+			client_put(some[i]);
+		else
+			more[(*n)++] = some[i];
+	free(some);
+	return 0;
+}
+
+/* Checks the memories of all of them by one look. False: one can't be had, or there is no memory. */
+static bool reach_together(const struct prelook_one *ones, size_t n)
+{
+	struct client **all = NULL;
+	size_t count = 0;
+	pid_t pid;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!ones[i].mseg || add_clients(ones[i].mseg, &all, &count)) {
+			clients_free(all, count);
+			return false;
+		}
+	}
+	return !clients_look(all, count, look_reach, NULL, 0, &pid);
+}
+
+static void reach_all(struct prelook_one *ones, size_t n)
+{
+	if (n > 1 && reach_together(ones, n))
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (ones[i].mseg)
+			ones[i].rc = prelook_reach(ones[i].mseg, ones[i].err);
+}
+
+static int begin_one(struct programs *p, struct prelook_one *one)
+{
+	struct mapped_segment *mseg = one->mseg;
+	struct stat st;
+	int rc = 0;
+
+	pthread_mutex_lock(&mseg->change);
+	if (fstat(seg_fd(one->seg), &st)) {
+		rc = ramp_err_sys(one->err, errno, "the segment's file");
+	} else if (mseg->state == MSEG_OPEN) {
+		one->ino = st.st_ino;
+		rc = prelook_begin(p, mseg, one->err);
+		one->looks = !rc;
+	} else if (mseg->state == MSEG_CLOSED) {
+		rc = close_stores_prepare(p, mseg, one->err);
+	}
+	pthread_mutex_unlock(&mseg->change);
+	return rc;
+}
+
+static void end_one(struct programs *p, struct prelook_one *one, const struct outside_run *run,
+		    const struct client **last)
+{
+	pthread_mutex_lock(&one->mseg->change);
+	one->rc = run ? outside_find(run, one->mseg, one->ino, one->err)
+		      : ramp_err_sys(one->err, ENOMEM, "asking which sessions map it");
+	if (one->rc) {
+		prelook_end(p, one->mseg);
+	} else {
+		note_stopped(one->mseg, last);
+		move_away_prepare(p, one->mseg);
+	}
+	pthread_mutex_unlock(&one->mseg->change);
+}
+
+/* Between its two steps no segment is locked: an attach meanwhile is counted. */
+void programs_prelook_many(struct programs *p, struct prelook_one *ones, size_t n)
+{
+	const struct client *last = NULL;
+	struct outside_run *run = NULL;
+	bool looks = false;
+
+	for (size_t i = 0; i < n; i++) {
+		ones[i].looks = false;
+		ones[i].mseg = mseg_get(p, seg_id(ones[i].seg));
+		ones[i].rc = ones[i].mseg ? 0 : ramp_err_sys(ones[i].err, ENOMEM, "attachments");
+	}
+	reach_all(ones, n);
+	for (size_t i = 0; i < n; i++) {
+		if (!ones[i].rc)
+			ones[i].rc = begin_one(p, &ones[i]);
+		looks |= ones[i].looks;
+	}
+	if (looks)
+		run = outside_look(p);
+	for (size_t i = 0; i < n; i++) {
+		if (ones[i].looks)
+			end_one(p, &ones[i], run, &last);
+		if (ones[i].mseg)
+			mseg_put(p, ones[i].mseg);
+	}
+	outside_put(run);
+}
+
 int programs_prelook(struct programs *p, struct seg *seg, struct ramp_err *err)
 {
-	struct mapped_segment *mseg = mseg_get(p, seg_id(seg));
-	struct stat st;
-	int rc;
+	struct prelook_one one = {.seg = seg, .err = err};
 
-	if (!mseg)
-		return ramp_err_sys(err, ENOMEM, "attachments");
-	rc = prelook_reach(mseg, err);
-	if (rc) {
-		mseg_put(p, mseg);
-		return rc;
-	}
-	pthread_mutex_lock(&mseg->change);
-	if (fstat(seg_fd(seg), &st))
-		rc = ramp_err_sys(err, errno, "the segment's file");
-	else if (mseg->state == MSEG_OPEN)
-		rc = take_prelook(p, mseg, st.st_ino, err);
-	else if (mseg->state == MSEG_CLOSED)
-		rc = close_stores_prepare(p, mseg, err);
-	pthread_mutex_unlock(&mseg->change);
-	mseg_put(p, mseg);
-	return rc;
+	programs_prelook_many(p, &one, 1);
+	return one.rc;
 }

@@ -67,6 +67,52 @@ same 0 "$(owned_once)" "segments at b"
 exec 9>&-
 wait $program || fail "the program that maps them"
 
+echo "many of several programs: one is killed in the middle, one is stopped, a segment is unlinked, one renamed"
+# Maps m0, m3, ... (or m1, m4, ...), each large enough for its page tables to be moved away.
+cat >"$scratch/holds.py" <<'P'
+import mmap, os, sys
+maps = []
+for i in range(int(sys.argv[2]), 60, 3):
+    fd = os.open("%s/m%d" % (sys.argv[1], i), os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(fd, 300000)
+    maps.append(mmap.mmap(fd, 0))
+    maps[-1][:] = bytes([i + 1]) * 300000
+    os.close(fd)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+assert all(m[:] == bytes([3 * n + int(sys.argv[2]) + 1]) * 300000 for n, m in enumerate(maps))
+P
+pids=()
+for i in 0 1 2; do
+	mkfifo "$scratch/go$i"
+	rampfs-run /usr/bin/python3 "$scratch/holds.py" "$a" $i <"$scratch/go$i" >"$scratch/holds$i" 2>/dev/null &
+	pids+=($!)
+	eval "exec $((6 + i))>\"\$scratch/go$i\""
+	within 60 grep -q . "$scratch/holds$i"
+done
+kill -STOP "$(cat "$scratch/holds1")"
+moves --progress "$a"/m* b
+some() { grep -q ': on node b after ' "$scratch/err" || ! kill -0 $mover 2>/dev/null; }
+within 20 some
+kill -KILL "$(cat "$scratch/holds2")"
+rm "$a/m59" 2>/dev/null || true
+mv "$a/m58" "$a/n58" 2>/dev/null || true
+status=0
+wait $mover || status=$?
+[ $status -le 1 ] || fail "exit status $status: $(head -c 2000 "$scratch/err")"
+kill -CONT "$(cat "$scratch/holds1")"
+for i in $(seq 0 57); do
+	[ ! -e "$a/m$i" ] || within 10 rampfs-migrate "$a/m$i" b 2>"$scratch/err2"
+	grep -q "/m$i: " "$scratch/err" || fail "no verdict for m$i"
+done
+same 0 "$(find "$a" -name 'm?' -o -name 'm[1-4]?' -o -name 'm5[0-7]' | wc -l)" "segments that are left"
+rampfs-migrate --wait "$b"/m* a
+[ ! -e "$b/n58" ] || rampfs-migrate --wait "$b/n58" a
+exec 6>&- 7>&- 8>&-
+wait "${pids[0]}" || fail "the program that runs"
+wait "${pids[1]}" || fail "the program that was stopped"
+wait "${pids[2]}" || true
+rm -f "$a"/m* "$a"/n58
 # A reader that pauses is no daemon that is silent: looked at in the end.
 (set -o pipefail && rampfs-status --json "$mnt/a" | (sleep 12 && cat) >"$scratch/slow.json") 2>"$scratch/slow" &
 slow=$!
@@ -147,7 +193,6 @@ rampfs-migrate --wait "$b"/s* a
 for node in a b; do
 	echo "kill -9 of $node's daemon in the middle: each segment has one owner, and the tool says which"
 	moves --progress "$a"/s* b
-	some() { grep -q ': on node b after ' "$scratch/err" || ! kill -0 $mover; }
 	within 20 some
 	kill -9 "$(daemon $node)"
 	status=0
