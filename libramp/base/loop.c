@@ -5,6 +5,10 @@
  * takes the list and runs it in order. Workers are threads of this file, started when there is more
  * work than threads; their results come back the same way.
  *
+ * A lock that passes its waiter's priority on is handed over in the kernel once a thread waits for it, and so is each
+ * next one then: two changes of threads each time. So it is taken seldom, for the whole list, and no
+ * thread is woken while it is held.
+ *
  * uv_async_t and uv_queue_work are not used: libuv waits for a thread in the middle of uv_async_send
  * by spinning, and while the loop's thread has real-time priority (loop_rt_boost) that thread never
  * continues. So the lock here gives its holder the priority of the thread that waits for it.
@@ -45,14 +49,18 @@ struct loop {
 	uv_loop_t uv;
 	struct loop_wake wake;
 
+	uv_prepare_t sleeps;
 	uv_timer_t boost_end; /* this and the next: control thread */
 	struct {
 		bool on, denied;
 		uint64_t since_ms, until_ms, ran_ns, not_before_ms;
 	} boost;
 
+	STAILQ_HEAD(posted_list, posted) taken; /* off `posted`, and not run yet: control thread */
+
 	pthread_mutex_t lock; /* protects what follows */
-	STAILQ_HEAD(, posted) posted;
+	struct posted_list posted;
+	bool running; /* the control thread runs posted functions, and takes what comes meanwhile */
 	bool stop, ending;
 	pthread_cond_t more;	       /* for workers: work, or the end */
 	pthread_cond_t moved;	       /* for loop_close: something is posted */
@@ -181,19 +189,43 @@ void loop_rt_boost(struct loop *loop, unsigned int ms)
 
 /* ---- posted functions ------------------------------------------------------------------------- */
 
+/* Takes all that is posted. */
+static void take_posted(struct loop *loop)
+{
+	pthread_mutex_lock(&loop->lock);
+	STAILQ_CONCAT(&loop->taken, &loop->posted);
+	loop->running = !STAILQ_EMPTY(&loop->taken);
+	pthread_mutex_unlock(&loop->lock);
+}
+
+/* The loop is about to sleep. In the middle of a posted function that runs it again (uv_run) it is woken at once, for
+   what is taken, and others have to wake it for what they post. */
+static void on_sleep(uv_prepare_t *handle)
+{
+	struct loop *loop = handle->data;
+
+	if (!loop->running) /* this thread alone changes it */
+		return;
+	pthread_mutex_lock(&loop->lock);
+	loop->running = false;
+	pthread_mutex_unlock(&loop->lock);
+	loop_wake_send(&loop->wake);
+}
+
 /* Runs all that is posted. False: there was nothing. */
 static bool run_posted(struct loop *loop)
 {
-	for (bool any = false;; any = true) {
-		struct posted *p;
+	struct posted *p;
+	bool any = false;
 
-		pthread_mutex_lock(&loop->lock);
-		p = STAILQ_FIRST(&loop->posted);
-		if (p)
-			STAILQ_REMOVE_HEAD(&loop->posted, link);
-		pthread_mutex_unlock(&loop->lock);
+	for (;;) {
+		if (STAILQ_EMPTY(&loop->taken))
+			take_posted(loop);
+		p = STAILQ_FIRST(&loop->taken);
 		if (!p)
 			return any;
+		STAILQ_REMOVE_HEAD(&loop->taken, link);
+		any = true;
 		p->fn(p->arg);
 		free(p);
 	}
@@ -212,24 +244,29 @@ static void on_wake(void *arg)
 		uv_stop(&loop->uv);
 }
 
-/* loop->lock is held. */
-static void post(struct loop *loop, loop_fn *fn, void *arg)
+/* Returns whether the loop is to be woken, once the lock is released. loop->lock is held. */
+static bool post(struct loop *loop, loop_fn *fn, void *arg)
 {
 	struct posted *p = malloc(sizeof(*p));
+	bool wakes = !loop->running;
 
 	if (!p)
 		abort(); /* a lost call would hang a program; the keeper starts the daemon again */
 	*p = (struct posted){.fn = fn, .arg = arg};
 	STAILQ_INSERT_TAIL(&loop->posted, p, link);
 	pthread_cond_signal(&loop->moved);
+	return wakes;
 }
 
 void loop_post(struct loop *loop, loop_fn *fn, void *arg)
 {
+	bool wakes;
+
 	pthread_mutex_lock(&loop->lock);
-	post(loop, fn, arg);
+	wakes = post(loop, fn, arg);
 	pthread_mutex_unlock(&loop->lock);
-	loop_wake_send(&loop->wake);
+	if (wakes)
+		loop_wake_send(&loop->wake);
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -247,12 +284,33 @@ static struct work *next_work(struct loop *loop)
 	return (struct work *)(entry ? entry : fair_queue_next(&loop->slow));
 }
 
-/* The end of one work may let two others begin, of users that were at their limit. loop->lock is
-   held. */
-static void wake_next(struct loop *loop)
+/* Returns whether another worker is to be woken, once the lock is released: the end of one work may let two
+   others begin, of users that were at their limit. loop->lock is held. */
+static bool has_more(struct loop *loop)
 {
-	if (loop->idle && (fair_queue_ready(&loop->works) || fair_queue_ready(&loop->slow)))
+	return loop->idle && (fair_queue_ready(&loop->works) || fair_queue_ready(&loop->slow));
+}
+
+/* loop->lock is held, and released meanwhile. */
+static void run_work(struct loop *loop, struct work *w)
+{
+	bool more = has_more(loop), wakes;
+
+	pthread_mutex_unlock(&loop->lock);
+	if (more)
 		pthread_cond_signal(&loop->more);
+	w->work(w->arg);
+	pthread_mutex_lock(&loop->lock);
+	fair_queue_end(&w->entry, kind_of(loop, w));
+	wakes = w->done && post(loop, w->done, w->arg);
+	if (wakes) {
+		pthread_mutex_unlock(&loop->lock);
+		loop_wake_send(&loop->wake);
+		pthread_mutex_lock(&loop->lock);
+	}
+	loop->pending--; /* not before: the loop exists until then */
+	pthread_cond_signal(&loop->moved);
+	free(w);
 }
 
 static void *serve(void *arg)
@@ -264,16 +322,7 @@ static void *serve(void *arg)
 	for (;;) {
 		w = next_work(loop);
 		if (w) {
-			wake_next(loop);
-			pthread_mutex_unlock(&loop->lock);
-			w->work(w->arg);
-			if (w->done)
-				loop_post(loop, w->done, w->arg);
-			pthread_mutex_lock(&loop->lock);
-			fair_queue_end(&w->entry, kind_of(loop, w));
-			loop->pending--; /* not before: the loop exists until then */
-			pthread_cond_signal(&loop->moved);
-			free(w);
+			run_work(loop, w);
 		} else if (loop->ending) {
 			break;
 		} else {
@@ -308,20 +357,23 @@ static void queue_work(void *arg)
 {
 	struct work *w = arg;
 	struct loop *loop = w->loop;
+	bool idle;
 
 	pthread_mutex_lock(&loop->lock);
 	fair_queue_add(kind_of(loop, w), w->uid, &w->entry);
-	if (loop->idle)
-		pthread_cond_signal(&loop->more);
+	idle = loop->idle;
 	/* Work that may not run yet counts, too; that does no harm. */
 	if (loop->works.waiting + loop->slow.waiting > loop->idle)
 		start_worker(loop); /* if that fails, the work waits for an existing worker */
 	pthread_mutex_unlock(&loop->lock);
+	if (idle)
+		pthread_cond_signal(&loop->more);
 }
 
 static void give_work(struct loop *loop, struct work work)
 {
 	struct work *w = malloc(sizeof(*w));
+	bool wakes;
 
 	if (!w)
 		abort();
@@ -329,9 +381,10 @@ static void give_work(struct loop *loop, struct work work)
 	w->loop = loop;
 	pthread_mutex_lock(&loop->lock);
 	loop->pending++;
-	post(loop, queue_work, w);
+	wakes = post(loop, queue_work, w);
 	pthread_mutex_unlock(&loop->lock);
-	loop_wake_send(&loop->wake);
+	if (wakes)
+		loop_wake_send(&loop->wake);
 }
 
 void loop_work(struct loop *loop, loop_fn *work, loop_fn *done, void *arg)
@@ -379,12 +432,17 @@ int loop_open(struct loop **out, struct ramp_err *err)
 		free(loop);
 		return rc;
 	}
+	uv_prepare_init(&loop->uv, &loop->sleeps);
+	loop->sleeps.data = loop;
+	uv_prepare_start(&loop->sleeps, on_sleep);
+	uv_unref((uv_handle_t *)&loop->sleeps);
 	uv_timer_init(&loop->uv, &loop->boost_end);
 	loop->boost_end.data = loop;
 	init_lock(&loop->lock);
 	pthread_cond_init(&loop->more, NULL);
 	pthread_cond_init(&loop->moved, NULL);
 	STAILQ_INIT(&loop->posted);
+	STAILQ_INIT(&loop->taken);
 	fair_queue_init(&loop->works, WORKERS);
 	fair_queue_init(&loop->slow, SLOW_WORKERS);
 	pthread_mutex_lock(&loop->lock);

@@ -99,6 +99,50 @@ START_TEST(slow_work_leaves_half_of_the_threads_to_others)
 }
 END_TEST
 
+/* ---- the loop within the loop ---------------------------------------------------------------- */
+
+#define NESTED 200
+
+static atomic_int nested_over;
+
+static void pause_a_little(void *arg)
+{
+	(void)arg;
+	usleep(100);
+}
+
+static void nested_is_over(void *arg)
+{
+	(void)arg;
+	atomic_fetch_add(&nested_over, 1);
+}
+
+/* Waits, as a daemon that ends does, for what was posted beside it, and for works that come back one after the
+   other. */
+static void run_again(void *loop)
+{
+	for (int i = 1; i <= NESTED; i++) {
+		loop_work(loop, pause_a_little, nested_is_over, NULL);
+		while (atomic_load(&nested_over) <= i)
+			uv_run(loop_uv(loop), UV_RUN_ONCE);
+	}
+	loop_stop(loop);
+}
+
+START_TEST(a_posted_function_may_run_the_loop)
+{
+	struct loop *loop;
+	struct ramp_err err;
+
+	ck_assert_int_eq(loop_open(&loop, &err), 0);
+	loop_post(loop, run_again, loop);
+	loop_post(loop, nested_is_over, NULL);
+	loop_run(loop);
+	loop_close(loop);
+	ck_assert_int_eq(atomic_load(&nested_over), NESTED + 1);
+}
+END_TEST
+
 /* ---- shares ---------------------------------------------------------------------------------- */
 
 #define GREEDY	 100
@@ -341,6 +385,7 @@ int main(void)
 	tcase_add_test(tc, a_worker_comes_back_before_the_loop_is_closed);
 	tcase_add_test(tc, slow_work_leaves_half_of_the_threads_to_others);
 	tcase_add_test(tc, a_user_keeps_no_more_workers_than_he_leaves);
+	tcase_add_test(tc, a_posted_function_may_run_the_loop);
 	tcase_add_test(tc, one_end_may_let_two_begin);
 	tcase_add_test(tc, work_does_not_wait_behind_other_work_while_a_thread_can_be_had);
 	tcase_add_test(tc, a_hurry_ends_by_itself_and_is_not_for_who_computes);
