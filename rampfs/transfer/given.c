@@ -226,8 +226,10 @@ static void free_work(struct move *m)
 		name_keeper(m);
 	/* A client that attached after given_leave has found GIVEN, and waits in the freeze until
 	   now. */
-	if (m->work_rc == 0)
-		programs_gone(m->t->programs, m->seg, m->peer_name);
+	if (m->work_rc)
+		return;
+	programs_gone(m->t->programs, m->seg, m->peer_name);
+	move_let_go(m);
 }
 
 static void freed(struct move *m)

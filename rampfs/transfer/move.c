@@ -419,21 +419,26 @@ void move_forget_ranges(struct move *m)
 	m->n_ranges = 0;
 }
 
+void move_let_go(struct move *m)
+{
+	if (!m->seg)
+		return;
+	seg_set_leaving(m->seg, false);
+	seg_forget_layout(m->seg);
+	seg_put(m->seg);
+	m->seg = NULL;
+}
+
 void move_drop(struct move *m)
 {
 	pthread_mutex_lock(&m->t->lock);
 	LIST_REMOVE(m, link);
 	pthread_mutex_unlock(&m->t->lock);
-	if (m->seg) {
-		seg_set_leaving(m->seg, false);
-		seg_forget_layout(m->seg);
-		seg_put(m->seg);
-	}
+	move_let_go(m);
 	move_forget_ranges(m);
 	rounds_free(m);
 	page_set_free(&m->target.stored);
 	trace_put(m->trace);
-	m->seg = NULL;
 	uv_close((uv_handle_t *)&m->timer, free_move);
 }
 

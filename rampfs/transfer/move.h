@@ -209,6 +209,8 @@ uint64_t move_populated(const struct move *m);
 /* Frees the list of populated pages: the target needs it until it has room, the source until the
    record is GIVEN. */
 void move_forget_ranges(struct move *m);
+/* Lets go of its segment. Where that is removed, its pages are freed here: so by a worker, if the move ends next. */
+void move_let_go(struct move *m);
 /* From any state that may end; frees it. */
 void move_end(struct move *m);
 /* Frees it, whatever its state: the daemon ends. */
