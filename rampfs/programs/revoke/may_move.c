@@ -74,32 +74,40 @@ static struct client *client_for(struct programs *p, struct mapped_segment *mseg
 	return holder_of(mseg, parent);
 }
 
-static int ask_agent(struct asking *asking, struct client *client, const char *name)
+static int asked_busy(struct asking *asking, pid_t pid, const char *what)
+{
+	char name[64];
+
+	process_name(pid, name);
+	return ramp_err_set(asking->err, EBUSY, "process %s %s", name, what);
+}
+
+static int ask_agent(struct asking *asking, struct client *client, pid_t pid)
 {
 	struct session_msg drop = {.type = SESSION_DROP, .segment = asking->mseg->id};
 	struct programs *p = asking->programs;
 	bool stopped = client_stopped(client);
-	char why[INJECT_WHY];
+	char why[INJECT_WHY], name[64];
 	int rc;
 
 	rc = stopped ? -ETIMEDOUT : agent_call(client, &drop, -1, clock_ms() + ASK_MS, NULL);
 	if (rc == -ESRCH && client_has_ended(client, UINT64_MAX))
 		return 0;
 	if (rc == -EPERM)
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and has sealed it (mseal)", name);
-	if (rc && inject_ready(client, why))
+		return asked_busy(asking, pid, "maps it and has sealed it (mseal)");
+	if (rc && inject_ready(client, why)) {
+		process_name(pid, name);
 		return ramp_err_set(asking->err, EBUSY, "process %s maps it and %s", name, why);
+	}
 	if (rc && !stopped && !client_stopped(client))
-		return ramp_err_set(asking->err, EBUSY,
-				    "process %s maps it and its agent does not answer", name);
+		return asked_busy(asking, pid, "maps it and its agent does not answer");
 	rc = mseg_look(p, asking->mseg, client);
 	if (rc == -E2BIG)
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it in too many pieces",
-				    name);
-	return rc ? ramp_err_set(asking->err, EBUSY, "looking into process %s: %s", name,
-				 strerror(-rc))
-		  : 0;
+		return asked_busy(asking, pid, "maps it in too many pieces");
+	if (!rc)
+		return 0;
+	process_name(pid, name);
+	return ramp_err_set(asking->err, EBUSY, "looking into process %s: %s", name, strerror(-rc));
 }
 
 /* Returns true where a private mapping was written to: DROP would throw the program's own pages
@@ -120,26 +128,21 @@ static int on_found(void *arg, pid_t pid, uint64_t start, uint64_t end)
 {
 	struct asking *asking = arg;
 	struct client *client;
-	char name[64];
 	int rc;
 
-	process_name(pid, name);
 	if (start < asking->mseg->lo || end > asking->mseg->hi)
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it outside of its extent",
-				    name);
+		return asked_busy(asking, pid, "maps it outside of its extent");
 	client = client_for(asking->programs, asking->mseg, pid);
 	/* A child that shared its parent's memory when it was seen may have its own by now, or have
 	   ended. */
 	if (!client && search_one(asking->dev, asking->ino, pid) == 0)
 		return 0;
 	if (!client)
-		return ramp_err_set(asking->err, EBUSY, "process %s maps it and has no session",
-				    name);
+		return asked_busy(asking, pid, "maps it and has no session");
 	pthread_mutex_lock(&asking->mseg->change);
-	rc = ask_agent(asking, client, name);
+	rc = ask_agent(asking, client, pid);
 	if (!rc && has_copies(asking->mseg, client))
-		rc = ramp_err_set(asking->err, EBUSY, "process %s has private copies of its pages",
-				  name);
+		rc = asked_busy(asking, pid, "has private copies of its pages");
 	pthread_mutex_unlock(&asking->mseg->change);
 	client_put(client);
 	return rc;
