@@ -12,7 +12,8 @@
 #include "inode.h"
 #include "memory/pages.h"
 
-#define VALUE_BYTES 4096
+#define VALUE_BYTES   4096
+#define WRITES_CLOSED "writes closed"
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
@@ -79,7 +80,7 @@ static const char *stable_state(struct mount *m, const struct segment_row *row,
 		if (seg_damaged(seg))
 			state = "damaged";
 		else if (seg_closed_to_stores(seg, &left_bytes))
-			state = "writes closed";
+			state = WRITES_CLOSED;
 		seg_put(seg);
 	}
 	if (transfers_rolled_back(m->config.transfers, row->id))
@@ -155,10 +156,12 @@ static void fact_owner(const struct facts *f, FILE *out)
 
 static void fact_state(const struct facts *f, FILE *out)
 {
+	const char *state = facts_state(f->m, &f->row, fact_find_node(f, f->row.node));
 	uint64_t left_bytes;
 
-	fputs(facts_state(f->m, &f->row, fact_find_node(f, f->row.node)), out);
-	if (f->seg && seg_closed_to_stores(f->seg, &left_bytes))
+	fputs(state, out);
+	if (strcmp(state, WRITES_CLOSED) == 0 && f->seg &&
+	    seg_closed_to_stores(f->seg, &left_bytes))
 		fprintf(out, ", %" PRIu64 " bytes left", left_bytes);
 }
 
