@@ -67,15 +67,23 @@ static void link_go(struct link *link, enum link_state from, enum link_state to)
 
 /* ---- flights ---- */
 
-/* Makes epoll wait for the events that the connection needs now: after every call that moved bytes.
-   A connection that has failed needs none, so the thread is woken, and link_step finds it. */
+/* Whether link_step has to look at the connection without an event: it has failed, or to ask for its state has
+   made it ready, by the bytes of which an event would have told. */
+static bool link_has_turned(const struct link *link)
+{
+	enum tp_state state = link_ops(link)->state(link->conn, NULL);
+
+	return state == TP_FAILED || (state == TP_READY && link->state == LINK_CONNECTING);
+}
+
+/* Makes epoll wait for the events that the connection needs now: after every call that moved bytes. */
 static void link_watch(struct link *link)
 {
 	uint32_t events = 0;
 	int fd = link->conn ? link_ops(link)->fd(link->conn, &events) : -1;
 	struct epoll_event event = {.events = events, .data.ptr = link};
 
-	if (link->conn && link_ops(link)->state(link->conn, NULL) == TP_FAILED)
+	if (link->conn && link_has_turned(link))
 		pull_wake(link->links->pull, link->links->which);
 	if (fd == link->fd && (fd < 0 || events == link->events))
 		return;

@@ -5,8 +5,8 @@ foreach(part pull pull_faults pull_handed pull_lost pull_orders pull_streams pul
     unit/transport_node.c
     NEEDS serve pull LABELS quick threads)
 endforeach()
-# The source's file is cut between two steps of serve.c; time passes after a look at the clock.
-target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms)
+# The source's file is cut between two steps of serve.c; time passes after a look at the clock; no timer ends a wait.
+target_link_options(test_pull_faults PRIVATE -Wl,--wrap=seg_size -Wl,--wrap=pull_now_ms -Wl,--wrap=epoll_wait)
 # Memory at the source fails, or the kernel does not say where data is.
 target_link_options(test_pull_lost PRIVATE -Wl,--wrap=pread -Wl,--wrap=lseek)
 # One thread is held between two steps, until another one has come by; a mapping fails; a clock

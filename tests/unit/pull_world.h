@@ -66,7 +66,10 @@ struct borders {
 	_Atomic unsigned together, pace_us;
 	_Atomic unsigned gathered; /* connections for prefetch that have asked */
 	_Atomic bool mute;	   /* reads of the second thread that prefetches go nowhere */
-	pthread_mutex_t lock;	   /* protects the following */
+	/* A connection for prefetch becomes ready while its state is asked for, for the third time. */
+	_Atomic bool ready_at_third;
+	_Atomic unsigned thirds;
+	pthread_mutex_t lock; /* protects the following */
 	struct {
 		struct tp_conn *conn;
 		bool asked;

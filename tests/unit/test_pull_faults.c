@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +65,34 @@ START_TEST(a_page_fault_waits_for_a_source_that_is_down)
 	wait_until(pull_want(w.t_pull, w.t_seg, 500, 1) == 0);
 	pull_prefetch_all(w.t_pull, MEMORY_ID);
 	world_wait_finished(&w);
+	world_check(&w);
+	world_close(&w);
+}
+END_TEST
+
+/* Threads that wait for events alone: no timer of theirs makes up for one that is lost. */
+static _Atomic bool no_timers;
+int __real_epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms);
+int __wrap_epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms);
+
+int __wrap_epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms)
+{
+	return __real_epoll_wait(epfd, events, max,
+				 atomic_load(&no_timers) && timeout_ms > 0 ? -1 : timeout_ms);
+}
+
+/* The call that asks for the state takes the bytes of which an event would have told. */
+START_TEST(a_connection_that_is_ready_without_an_event)
+{
+	world_open(&w, 8 * MIB);
+	world_write_all(&w);
+	world_take(&w, true);
+	atomic_store(&w.borders.ready_at_third, true);
+	atomic_store(&no_timers, true);
+	world_begin(&w, true);
+	world_wait_finished(&w);
+	atomic_store(&no_timers, false);
+	ck_assert_uint_ge(atomic_load(&w.borders.thirds), 1);
 	world_check(&w);
 	world_close(&w);
 }
@@ -817,6 +846,7 @@ static Suite *suite(void)
 		tcase_add_loop_test(c, connections_that_are_cut_again_and_again, cuts[i],
 				    cuts[i] + 1);
 	tcase_add_test(c, a_page_fault_waits_for_a_source_that_is_down);
+	tcase_add_test(c, a_connection_that_is_ready_without_an_event);
 	tcase_add_test(c, a_read_gives_up_on_a_silent_source);
 	tcase_add_test(c, a_source_that_is_silent_from_now_on_is_waited_for);
 	tcase_add_test(c, a_pull_that_nobody_asks_anything_of_is_not_silent);
