@@ -210,6 +210,7 @@ void world_wait_dead(ramp_node_t node)
    a silent target. */
 void world_ask_many(ramp_node_t node, ramp_node_t dst, int n, ramp_segment_t *ids, int *asks)
 {
+	atomic_store(&world->mode, TRANSFER_LAZY); /* rounds do not wait for windows */
 	atomic_store(&world->queues, true);
 	atomic_store(&world->hold_revoke, true);
 	world_arm(node, POINT(AT_REVOKE, 0), DO_DELAY, 0, 1);
